@@ -88,12 +88,12 @@ class Stream:
 
 _PROVIDER_BLOCKS: Final = ("server_tool_use", "mcp_tool_use")  # calls that the provider runs
 _OTHER_BLOCKS: Final = ("thinking", "redacted_thinking", "container_upload", "compaction", "image", "document")
-_PROVIDER_KINDS: Final = {  # by the name of the tool
+_PROVIDER_KINDS: Final = {  # the kind of a call, by the name of the tool
     "code_execution": conversation.CODE_EXECUTION,
     "bash_code_execution": conversation.CODE_EXECUTION,
     "text_editor_code_execution": "edit",
 }
-_KINDS_BY_TYPE_PREFIX: Final = {  # by the beginning of the ``type`` in a tool definition
+_KINDS_BY_TYPE_PREFIX: Final = {  # the kind of a tool, by the beginning of its ``type``
     "bash_": "shell",
     "text_editor_": "edit",
     "tool_search_": "search",
@@ -165,7 +165,7 @@ class _Messages(conversation.Dialect):
 
     def read_message(self, message: conversation.Message) -> conversation.ChatMessage:
         author = conversation.read_author(message, "system", "user", "assistant")
-        if message.get("tool_calls") or "content" not in message:  # this API has calls in the content only
+        if message.get("tool_calls") or "content" not in message:  # in this API, calls are only in the content
             raise records.another_format("not a message of the Messages API", message)
         if author == "model":
             stop, model = records.optional_text(message, "stop_reason"), records.optional_text(message, "model")
@@ -242,7 +242,7 @@ def _read_call(block: dict[str, Any], *, is_provider_run: bool) -> conversation.
 
 
 def _read_result(block: dict[str, Any], *, is_provider_run: bool) -> conversation.CallResult:
-    """Return the result of a tool. That of the provider is an object, which has an ``error_code`` after a failure."""
+    """Return the result of a tool. A result of the provider is an object, with an ``error_code`` after a failure."""
     content = block.get("content")
     provider_content = content if is_provider_run and type(content) is dict else {}
     has_failed = block.get("is_error") is True or "error_code" in provider_content
@@ -265,13 +265,13 @@ def _read_result(block: dict[str, Any], *, is_provider_run: bool) -> conversatio
         "" if content is None and not is_provider_run else content,
         block,
         failure,
-        _found_tools(content),
+        _read_found_tools(content),
         row_members,
     )
 
 
-def _found_tools(content: JSON) -> tuple[str, ...] | None:
-    """Return the names of the tools that a search found; None if there are none, or for the result of another tool."""
+def _read_found_tools(content: JSON) -> tuple[str, ...] | None:
+    """Return the names of the tools that a search found; None if it found none, or no search was made."""
     if type(content) is dict and type(content.get("tool_references")) is list:
         content = content["tool_references"]
     if type(content) is not list:

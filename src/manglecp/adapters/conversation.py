@@ -5,7 +5,7 @@ recorded as received. A *transcript* is one list of messages; a prompt is create
 :class:`Dialect` interprets the messages of one provider.
 
 A log may interleave the conversations (threads) of several agents. A request continues a thread if it starts with the
-same message (or names the same session), and has more messages than are known of the thread, or exactly these;
+same message (or names the same session), and has more messages than are known of the thread, or the same ones;
 otherwise it starts a new thread. Field names in double backquotes are those of the evidence of the harness.
 """
 
@@ -109,9 +109,9 @@ class ChatMessage:
     """One message of a conversation."""
 
     author: Author
-    texts: Sequence[str] = ()  # of the system or the user, without those in tool results
+    texts: Sequence[str] = ()  # texts of the system or the user, without texts in tool results
     results: Sequence[CallResult] = ()  # tool results that the client sends
-    parts: Sequence[ReplyPart] = ()  # of the model
+    parts: Sequence[ReplyPart] = ()  # parts of a reply of the model
     stop: str | None = None  # the stop reason of the model, if the message records it
     model: str | None = None
 
@@ -154,7 +154,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def offer(self, request: Message) -> OfferedTools:
-        """Return the tools of a request that has some."""
+        """Return the tools of a request, which has at least one."""
 
     @abstractmethod
     def choice(self, request: Message) -> JSON:
@@ -208,7 +208,7 @@ class Threads:
         return thread, known_count
 
     def find_or_begin_named(self, name: str) -> tuple[Thread, bool]:
-        """Return the thread with this name, which is created if necessary, and whether it existed."""
+        """Return the thread with this name, created if necessary, and whether it existed before."""
         existing = self._by_key.get(records.canonical_bytes(name))
         thread = existing or self.begin()
         self.set_name(name, thread)
@@ -224,8 +224,8 @@ class Prompt:
 
     follows_reply: bool  # whether the request follows a reply of the thread; it may repeat the reply
     thread: int = 0
-    view_digest: str = ""  # of the whole message list
-    queue_digest: str = ""  # of all system and reminder texts
+    view_digest: str = ""  # the digest of the whole message list
+    queue_digest: str = ""  # the digest of all system and reminder texts
     results: list[CallResult] = field(default_factory=list)
     adds_user_text: bool = False
     is_repetition: bool = False  # whether it repeats the previous request unchanged
@@ -235,7 +235,7 @@ class Prompt:
     transport: Mapping[str, Any] | None = None  # ``toolTransportPolicy``, as far as the request sets it
     has_client_message: bool = False
     unlogged_call_ids: set[str] = field(default_factory=set)
-    """Calls of replies that only this request contains, and not the log itself; their results are ignored."""
+    """Ids of calls in replies that the request repeats but the log never recorded; their results are ignored."""
 
     def add(self, message: ChatMessage) -> None:
         """Add a message that the request adds to its thread."""
@@ -268,7 +268,7 @@ class Dialogue:
         """The line of the events emitted next."""
         self._dialect = dialect
         self._threads = Threads()
-        self._thread: Thread | None = None  # of the last request
+        self._thread: Thread | None = None  # the thread of the last request
         self._last_offer: tuple[object, OfferedTools | None] = (None, None)  # cache key and value, see _offer()
         self._line_transcript: _Transcript | None = None  # the transcript of messages on lines of their own
 
@@ -330,7 +330,7 @@ class Dialogue:
         yield from self._end_transcript(transcript)
 
     def message(self, message: Message) -> Iterator[ConversationEvent]:
-        """Yield the events of a message on a line of its own; all such messages form one transcript."""
+        """Yield the events of a message that is a whole line; all such messages form one transcript."""
         if self._line_transcript is None:
             self._line_transcript = _Transcript(self._threads.begin(), {})
         yield from self._add_message(self._line_transcript, message)
@@ -465,7 +465,7 @@ _FINAL_CODES: Final = (
     "validation_error",
 )  # fmt: skip
 RETRYABLE: Final = {
-    **{code: row.recoverable for code, row in CODES.items()},  # of MangleCP
+    **{code: row.recoverable for code, row in CODES.items()},  # the codes of MangleCP
     **dict.fromkeys(_FINAL_CODES, False),
     **dict.fromkeys(_RETRYABLE_CODES, True),
 }
@@ -490,7 +490,7 @@ def read_failure(payload: JSON, text: str) -> Failure:
         error = {"message": inner, **error}
     # Outside of an ``error`` object, ``type`` is the type of a content block and not a code.
     code_members = _CODE_MEMBERS if error is inner else _CODE_MEMBERS[:-1]
-    retryable = error.get("retryable", error.get("recoverable"))  # MangleCP has the second
+    retryable = error.get("retryable", error.get("recoverable"))  # MangleCP writes ``recoverable``
     return Failure(
         code=next((str(error[name]) for name in code_members if _is_code(error.get(name))), None),
         message=next((error[name] for name in _MESSAGE_MEMBERS if type(error.get(name)) is str), text) or None,

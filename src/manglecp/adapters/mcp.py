@@ -4,7 +4,7 @@ A record is a message, a list of messages, or an object that a logger wrote, wit
 MCP does not transport what the model read or whether it continued, so the evidence lacks both.
 
 Calls that overlap in time form one turn, which ends when no call is open. Client and server choose request ids
-independently, so both may have an open request with the same id: a response belongs to the last request with its id.
+independently, so both may have an open request with the same id: a response belongs to the latest such request.
 
 A result of another type than ``complete``, such as ``input_required``, does not answer a call. The call stays open, and
 the request that repeats it with the same ``requestState`` belongs to it.
@@ -30,7 +30,7 @@ class _OpenRequest(NamedTuple):
 
     method: str | None
     params: dict[str, Any]
-    call_id: str  # of a call of a tool
+    call_id: str  # the id of the tool call, if the request is one
 
 
 class McpLog:
@@ -38,11 +38,11 @@ class McpLog:
 
     def __init__(self) -> None:
         self._line = 0
-        self._open_requests: dict[str | int, list[_OpenRequest]] = {}  # by request id
+        self._open_requests: dict[str | int, list[_OpenRequest]] = {}  # requests without a response, by id
         self._open_call_count = 0
-        self._parts: list[conversation.ToolCall | conversation.CallResult] = []  # of the current turn
+        self._parts: list[conversation.ToolCall | conversation.CallResult] = []  # those of the current turn
         self._cancelled_ids: set[str | int] = set()  # ids of cancelled calls whose response may still arrive
-        self._suspended_ids: dict[bytes, list[str]] = {}  # of calls that wait for input, by _suspension_key()
+        self._suspended_ids: dict[bytes, list[str]] = {}  # ids of calls that wait for input, by _suspension_key()
         self._catalogue: list[ToolDefinition] = []  # the pages received so far
         self._offer: conversation.OfferedTools | None = None
 

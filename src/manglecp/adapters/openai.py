@@ -25,7 +25,7 @@ from manglecp.wire import JSON, Fault, faults_at
 
 CHAT_ROLES: Final = ("system", "developer", "user", "assistant", "tool", "function")
 STOP_REASONS: Final = {"tool_calls": "tool_use", "stop": "end_turn", "length": "max_tokens"}
-"""The stop reason of the harness for each ``finish_reason`` of Chat Completions; others are not mapped."""
+"""The stop reason of the harness for each ``finish_reason`` of Chat Completions; other reasons keep their name."""
 
 
 class _OpenAIDialect(conversation.Dialect):
@@ -63,7 +63,7 @@ class ChatMessages(_OpenAIDialect):
 
 
 def read_parts(message: conversation.Message) -> Iterator[conversation.ReplyPart]:
-    """Yield the texts and calls of a reply of Chat Completions. Raises :class:`Fault` if it could hold other calls."""
+    """Yield the texts and calls of a reply of Chat Completions. Raises :class:`Fault` for unknown forms of calls."""
     if not _REPLY_MEMBERS.intersection(message):
         raise records.another_format("neither content, nor calls", message)
     if message.get("function_call") is not None:
@@ -83,7 +83,7 @@ _ARGUMENT_MEMBERS: Final = {"function": "arguments", "custom": "input"}
 
 
 class Chunks:
-    """A completion, assembled from its chunks. ``_calls`` are by index; their ``pieces`` are texts of arguments."""
+    """A completion, assembled from its chunks. ``_calls`` has the calls by index; ``pieces`` are texts of arguments."""
 
     def __init__(self) -> None:
         self._first: dict[str, Any] | None = None
@@ -191,7 +191,7 @@ def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
     return ToolDefinition(records.required_text(function, "name"), function.get("parameters", function.get("format")))
 
 
-_CALL_SUFFIX: Final = "_call"  # at the end of the type of an item
+_CALL_SUFFIX: Final = "_call"  # how the type of a call item ends
 _OUTPUT_SUFFIX: Final = "_call_output"
 _CLIENT_CALLS: Final = {
     "function_call": "function",
@@ -301,7 +301,7 @@ def _item_type(item: dict[str, Any]) -> str:
 def _read_item_call(item: dict[str, Any]) -> conversation.ToolCall:
     kind = item["type"]
     is_provider_run = kind not in _CLIENT_CALLS
-    has_json_text = kind in ("function_call", "mcp_call")  # of arguments, which must be an object
+    has_json_text = kind in ("function_call", "mcp_call")  # whether the arguments are a JSON text of an object
     if has_json_text:
         arguments = records.parse_arguments(records.optional_text(item, "arguments"))
     else:
@@ -322,7 +322,7 @@ def _read_item_call(item: dict[str, Any]) -> conversation.ToolCall:
 
 
 def _read_provider_result(item: dict[str, Any]) -> conversation.CallResult:
-    """Return the result of a call that the provider ran: it is in the same item."""
+    """Return the result of a call that the provider ran, from the item of the call."""
     status = records.optional_text(item, "status") or "completed"
     payload = next((item[name] for name in _PROVIDER_OUTPUT if item.get(name) is not None), None)
     failure: conversation.Failure | None = None

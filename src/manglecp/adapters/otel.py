@@ -4,8 +4,8 @@ A record is an object with ``resourceSpans`` or ``resourceLogs``. Spans are not 
 sorted by their start when the log ends. Two kinds of spans are read, by ``gen_ai.operation.name``:
 
 * a request to a model. ``gen_ai.input.messages`` and ``gen_ai.output.messages``, which are values or JSON texts, are
-  attributes of the span, of its event ``gen_ai.client.inference.operation.details``, or of a log record with its id;
-* ``execute_tool``, which has the result of a call that no later request contains, and whether the call failed.
+  attributes of the span, of its event ``gen_ai.client.inference.operation.details``, or of a log record of the span;
+* ``execute_tool``: the result of a call, used if no later request contains the result, and whether the call failed.
 
 A request without output messages is an error, because its calls would be overlooked; a request that failed is skipped.
 """
@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 class _Messages(ChatMessages):
-    """The dialect of the conventions: a message has ``parts``."""
+    """The dialect of the OpenTelemetry conventions: a message has ``parts``."""
 
     def __init__(self, tool_spans: dict[str, _Span]) -> None:
         self._tool_spans = tool_spans
@@ -74,7 +74,7 @@ class _Messages(ChatMessages):
 @dataclass(slots=True)
 class _Span:
     line: int
-    path: tuple[str | int, ...]  # to the span in its record
+    path: tuple[str | int, ...]  # the path to the span in its record
     start: int
     id: str
     attributes: dict[str, Any]
@@ -94,7 +94,7 @@ class OtelLog:
     def __init__(self) -> None:
         self._spans: list[_Span] = []
         self._details: dict[str, dict[str, Any]] = {}  # attributes of log records, by span id
-        self._tool_spans: dict[str, _Span] = {}  # by call id
+        self._tool_spans: dict[str, _Span] = {}  # execute_tool spans, by call id
         self._dialect = _Messages(self._tool_spans)
         self._dialogue = conversation.Dialogue(self._dialect)
 
@@ -115,10 +115,10 @@ class OtelLog:
         self._spans.sort(key=lambda span: (span.start, span.id))
         for span in self._spans:
             span.attributes |= self._details.get(span.id, {})
-        returned_ids = {result.id for span in self._spans for result in _at_span(span, self._returned_results)}
+        returned_ids = {result.id for span in self._spans for result in _read_at_span(span, self._returned_results)}
         for span in self._spans:
             if span.failure is None:
-                yield from _at_span(span, lambda span: self._events(span, returned_ids))
+                yield from _read_at_span(span, lambda span: self._events(span, returned_ids))
 
     def _add_span(self, span: dict[str, Any], line: int, path: tuple[str | int, ...]) -> None:
         attributes = _read_attributes(span)
@@ -173,7 +173,7 @@ class OtelLog:
         return [prompt, self._dialogue.reply(parts, stop, optional_text(attributes, "gen_ai.response.model"))]
 
 
-def _at_span(span: _Span, read: Callable[[_Span], _T]) -> _T:
+def _read_at_span(span: _Span, read: Callable[[_Span], _T]) -> _T:
     """Return ``read(span)``. Raises :class:`.LogError` with the line and path of the span."""
     try:
         return read(span)

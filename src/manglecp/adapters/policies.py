@@ -1,6 +1,6 @@
 """The policies that bind the turns of a log: a policy package, plain CallSpec fields, or the tools of the request.
 
-A log records the model, the offered tools and the stop reason, but not the policies in force; the caller passes those.
+A log records the model, the offered tools and the stop reason, but not the policies in force; the caller passes them.
 The default is the package ``observe``. If no policy lists the tools, the tool definitions of the request become the
 catalogue, defer policy, allowed callers and examples of the turn.
 """
@@ -40,8 +40,8 @@ class ToolDefinition:
 def offer_tools(definitions: Iterable[ToolDefinition | None], *, is_complete: bool = True) -> OfferedTools:
     """Return the offer. A definition that is None stands for tools that the log does not name.
 
-    The offer has a catalogue, and so makes calls of other tools invalid, only if the log names all tools and
-    ``is_complete``: no server adds tools.
+    ``is_complete`` is whether no server adds tools. The offer has a catalogue, which makes calls of other tools
+    invalid, only if ``is_complete`` and the log names all tools.
     """
     all_definitions = list(definitions)
     tools = [tool for tool in all_definitions if tool is not None]
@@ -81,10 +81,10 @@ def normalize_caller(caller: str) -> str:
 
 
 UNRECORDED: Final = "unrecorded"
-"""The model or stop reason if the log has none; no policy accepts it unless it names this word."""
+"""The model or stop reason if the log has none; a policy accepts it only by naming this word."""
 
 TRANSCRIPT_POLICY: Final = {"protocolStatePolicy": {"handledStopReasons": [*HANDLED_STOP_REASONS, UNRECORDED]}}
-"""For transcripts, which have no stop reasons."""
+"""The policy for transcripts, which have no stop reasons."""
 
 CONSTRAINTS: Final = frozenset({*Constraints.__struct_encode_fields__, "policyDocuments"})
 """The members of a turn's document that constrain its evidence."""
@@ -101,7 +101,7 @@ class TurnPolicy:
 
 
 def turn_policy_of(policy: PolicyPackage | Mapping[str, Any] | None, pinned: str | None = None) -> TurnPolicy:
-    """Return the turn policy of a package, pinned at ``pinned``, or of a mapping; None stands for ``observe``.
+    """Return the turn policy of a package (``pinned``: its pinned digest) or of a mapping; None stands for ``observe``.
 
     Members of a mapping that are in :data:`CONSTRAINTS` become constraints, the others CallSpec fields. Fields that a
     mapping lacks are those of ``observe``; the fields of a package are complete.

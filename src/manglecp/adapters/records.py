@@ -25,13 +25,13 @@ from manglecp.harness import canonical
 
 T = TypeVar("T")
 
-MAX_LINE_BYTES: Final = 64 << 20  # also of a document over several lines
+MAX_LINE_BYTES: Final = 64 << 20  # the limit of a line, and of a document over several lines
 MAX_LOG_BYTES: Final = 8 << 30
-MAX_NESTING: Final = 100  # of JSON, also of arguments and results given as text
+MAX_NESTING: Final = 100  # the depth of JSON, including arguments and results given as text
 MAX_OPEN_TURNS: Final = 64  # turns, and conversations, that wait for results in later records; bounds memory
 _BOM: Final = b"\xef\xbb\xbf"
 _DATA: Final = b"data:"  # the field of a server-sent event that has the record
-_OTHER_FIELDS: Final = (b"event:", b"id:", b"retry:", b":")  # skipped
+_OTHER_FIELDS: Final = (b"event:", b"id:", b"retry:", b":")  # fields that are skipped
 _DONE: Final = b"[DONE]"
 _MAX_STREAM_PARTS: Final = 10_000  # blocks, calls or items of one reply
 
@@ -133,7 +133,7 @@ def _numbered_lines(log: bytes | str | Iterable[bytes | str]) -> Iterator[tuple[
 
 
 def require_object(value: JSON, *steps: str | int) -> dict[str, Any]:
-    """Return the value if it is an object. Raises :class:`Fault`; ``steps`` is then the path to the value."""
+    """Return the value if it is an object. Raises :class:`Fault` with the path ``steps``."""
     if type(value) is not dict:
         raise another_format("an object belongs here", value).inside(*steps)
     return value
@@ -160,7 +160,7 @@ _FORMATS: Final = (  # the members that identify a format, and its name with the
 
 
 def another_format(expected: str, value: JSON) -> Fault:
-    """Return the fault for a record that is not what is ``expected``; it names the format if that is known."""
+    """Return the fault for a record that is not what is ``expected``; its message names a recognised format."""
     first_item = value[0] if type(value) is list and value else value
     members = first_item.keys() if type(first_item) is dict else ()
     format_name = next((name for marks, name in _FORMATS if marks <= set(members)), None)

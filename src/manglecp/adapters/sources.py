@@ -35,13 +35,13 @@ class NeutralLog:
         self._turn_policy = turn_policy
         self._turn_count = 0
         self._open_turns: dict[str, _OpenTurn] = {}
-        self._emitted_names: set[str] = set()  # names of turns
+        self._emitted_names: set[str] = set()  # the names of emitted turns
 
     def read(self, value: JSON, line: int) -> Iterator[dict[str, Any]]:
         record = require_object(value)
         if "evidence" in record:
             self._turn_count += 1
-            yield from self.finish()  # the turns that began before the document
+            yield from self.finish()  # emit the turns that began before the document
             yield {**record, "turn": {"number": self._turn_count, "line": line}}
             return
         if "turn" not in record:
@@ -119,7 +119,7 @@ def ingest(
     """Yield the documents of the turns of a log, in order; each is an input of :func:`manglecp.harness.judge`.
 
     ``source`` is the log format, one of :data:`SOURCES`; ``policy`` is a package, or a mapping of CallSpec fields and
-    constraint objects; ``pinned`` is the digest at which a package is pinned; ``strict`` omits derived content.
+    constraint objects; ``pinned`` is the digest of the pinned package; ``strict`` omits derived content.
     Raises :class:`LogError` at a damaged record, after the turns before it.
     """
     if source not in SOURCES:

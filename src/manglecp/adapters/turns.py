@@ -49,10 +49,10 @@ class _Request:
 class TurnEvidence:
     """The evidence of a turn collected so far."""
 
-    number: int  # in the log, from 1
-    index: int  # in its thread, from 1
+    number: int  # the number of the turn in the log, from 1
+    index: int  # the number of the turn in its thread, from 1
     thread: int  # the number of its thread (conversation)
-    line: int  # of the log, on which the turn began
+    line: int  # the line of the log on which the turn began
     prompt: conversation.Prompt | None  # the request that the turn replies to
     offer: conversation.OfferedTools | None = None
     model: str | None = None
@@ -60,7 +60,7 @@ class TurnEvidence:
     reply_count: int = 0
     requests: list[_Request] = field(default_factory=list)
     results: list[conversation.CallResult] = field(default_factory=list)
-    rendered_count: int = 0  # the first results, which a later request contains: their number
+    rendered_count: int = 0  # how many of the first results a later request contains
     next_prompt: conversation.Prompt | None = None  # the last request that followed a reply of the turn
     continues: bool = False  # whether a request continued the turn after its last reply
 
@@ -148,7 +148,7 @@ def _request_rows(turn: TurnEvidence, spec: Mapping[str, Any], constraints: Mapp
     rows = []
     for index, request in enumerate(turn.requests):
         call = request.call
-        # The provider runs its calls one by one, so each is a group. Calls of a program are not parallel branches.
+        # The provider runs its calls one by one, so each call is a group. Calls of a program are not parallel branches.
         suffix = f"/{index}" if call.is_provider_run else "/program" if call.caller else ""
         group = f"{request.iteration}{suffix}"
         row: dict[str, Any] = {
@@ -252,8 +252,8 @@ class _Thread:
     latest_turn: TurnEvidence | None = None
     prompt: conversation.Prompt | None = None  # the request that the next reply belongs to
     resumes: bool = False  # whether the next reply belongs to the latest turn
-    early_results: list[conversation.CallResult] = field(default_factory=list)  # in requests before the first reply
-    queries: dict[str, str] = field(default_factory=dict)  # of tool searches, by call id
+    early_results: list[conversation.CallResult] = field(default_factory=list)  # received before the first reply
+    queries: dict[str, str] = field(default_factory=dict)  # the queries of tool searches, by call id
     searches: dict[str, ToolSearch] = field(default_factory=dict)  # the last search that found a tool, by its name
 
 

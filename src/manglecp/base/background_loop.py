@@ -45,8 +45,8 @@ async def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> None:
 def close_at_exit(stack: contextlib.ExitStack) -> None:
     """Close ``stack`` when Python exits, unless it was closed or dropped before.
 
-    A block of :func:`background_loop` that is left later, when Python clears its modules, waits without end: daemon
-    threads no longer run then.
+    If a block of :func:`background_loop` is left only when Python clears its modules, it waits without end: by then,
+    daemon threads no longer run.
     """
     reference = weakref.ref(stack)
 

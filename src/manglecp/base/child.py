@@ -72,14 +72,14 @@ def capture(
                 for fd in ready & captured.keys():
                     if not _read_chunk(fd, captured[fd]):
                         selector.unregister(fd)
-                del captured[stderr_fd][:-_MAX_STDERR_BYTES]  # keeps the end
+                del captured[stderr_fd][:-_MAX_STDERR_BYTES]  # keeps only the end
         finally:
             with contextlib.suppress(ProcessLookupError):  # before wait(), after which the pid may be reused
                 os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
         if not exited:
             return ChildOutput(bytes(captured[stdout_fd]), bytes(captured[stderr_fd]), None)
-        for fd, buffer in captured.items():  # the rest that is still in the pipes
+        for fd, buffer in captured.items():  # reads what is still in the pipes
             while len(buffer) <= limit and _read_chunk(fd, buffer):
                 pass
     return ChildOutput(bytes(captured[stdout_fd]), bytes(captured[stderr_fd][-_MAX_STDERR_BYTES:]), code)

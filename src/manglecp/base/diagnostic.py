@@ -19,7 +19,7 @@ Severity: TypeAlias = Literal["error", "warning"]
 
 _MAX_LINE: Final = 160  # characters
 _MAX_MESSAGE: Final = 2_000  # characters; a message may name facts and predicates, which can have any length
-_MAX_STEPS: Final = 64  # of a path that is shown
+_MAX_STEPS: Final = 64  # steps of a path that are shown
 
 
 class FileLocation(NamedTuple):
@@ -32,12 +32,12 @@ class FileLocation(NamedTuple):
 
     def __truediv__(self, step: str | int) -> FileLocation:
         """Return the location of the member or item ``step`` of the value at this location."""
-        escaped = str(step).replace("~", "~0").replace("/", "~1")  # as base.json, whose import is slow
+        escaped = str(step).replace("~", "~0").replace("/", "~1")  # not base.json.escape_token: slow to import
         return self._replace(pointer=f"{self.pointer}/{escaped}")
 
 
 class JsonPath(tuple[str | int, ...]):
-    """The keys and indices that lead from the outermost JSON value to a part of it."""
+    """The keys and indices that lead from the outermost JSON value to an inner value."""
 
     __slots__ = ()
 

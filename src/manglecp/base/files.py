@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, lines: Iterable[bytes], mode: int, *, owner: tuple[int, int] | None = None) -> None:
-    """Write a temporary file and rename it, so that readers see the old or the new one; ``owner``: a uid and a gid."""
+    """Write a temporary file and rename it, so that readers see the old or the new file; ``owner``: uid and gid."""
     from tempfile import NamedTemporaryFile  # slow to import, and most callers write no file
 
     with NamedTemporaryFile(dir=path.absolute().parent, prefix=f".{path.name}.", delete=False) as new:

@@ -1,6 +1,6 @@
 """Hash chains: each row of a stream holds the hash of its predecessor.
 
-``row_hash`` is the digest of the row's canonical JSON without ``row_hash``, so it covers ``prev_hash``. The first row
+``row_hash`` is the digest of all other members of the row as canonical JSON, ``prev_hash`` among them. The first row
 follows :data:`GENESIS`. The hash of a row reveals any edit, removal or reordering of the rows before it. Truncation
 at the end of the stream is detected only with the hash of a removed row, stored elsewhere.
 """

@@ -19,7 +19,7 @@ _ARRAY_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")  # nine digits suffice: no
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH: Final = 200
 """Far below the limit of any JSON parser or encoder, so that a canonical value is canonical everywhere."""
-_CHARACTERS_PER_PART: Final = 32  # in value_size: a pattern reads every character of a text
+_CHARACTERS_PER_PART: Final = 32  # that value_size() counts as one: a pattern reads every character of a text
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -49,7 +49,7 @@ def resolve_pointer(document: Any, pointer: str) -> Any:
 def canonical(value: Any) -> bytes:
     """Return the canonical JSON of a value of dicts, lists, strings, numbers, booleans and None.
 
-    A :class:`msgspec.Raw` in it must hold canonical JSON. Raises :class:`Uncanonical`.
+    A :class:`msgspec.Raw` inside the value must hold canonical JSON. Raises :class:`Uncanonical`.
     """
     if is_plain(value):
         return _encode(value)
@@ -147,7 +147,7 @@ def _write(value: Any) -> bytes:
 def _format_number(number: float) -> str:
     """Return a finite number as ECMAScript's ``Number::toString`` writes it.
 
-    The significant digits are those of Python's ``repr``; point and exponent follow ECMAScript's limits (21 and -6).
+    Python's ``repr`` provides the significant digits; point and exponent follow ECMAScript's limits (21 and -6).
     """
     if number == 0:
         return "0"  # also for minus zero
@@ -170,7 +170,7 @@ def _format_number(number: float) -> str:
 
 
 def value_size(value: Any, limit: int) -> int:
-    """Count a value, the values and keys in it, and every 32 characters of a text; stop above ``limit``."""
+    """Count a value, its inner values and keys, and every 32 characters of a text; stop above ``limit``."""
     count, stack = 0, [value]
     while stack and count <= limit:
         part = stack.pop()

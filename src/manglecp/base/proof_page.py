@@ -37,8 +37,8 @@ class ProofNode(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def lines(self, margin: str = "") -> Iterator[str]:
         """Yield the tree as indented text. ``premises`` must not be nested deeper than Python's recursion limit."""
-        by = f"  by {self.place}" if self.place else "" if self.origin == "rule" else f"  [{self.origin}]"
-        yield f"{margin}{self.fact}{by}"
+        suffix = f"  by {self.place}" if self.place else "" if self.origin == "rule" else f"  [{self.origin}]"
+        yield f"{margin}{self.fact}{suffix}"
         if self.note:
             yield f"{margin}    {self.note}"
         for premise in self.premises:
@@ -54,9 +54,9 @@ class PageSection(NamedTuple):
     """The reasons of the verdict."""
     notes: Sequence[str]
     proofs: Sequence[ProofNode]
-    silent: Sequence[ProofNode] = ()
+    silent: Sequence[ProofNode] = ()  # rules that derived nothing
     rows: Sequence[tuple[str, str]] = ()
-    """Names and values of the record."""
+    """Names and values of the decision record."""
 
 
 def render_page(title: str, sections: Sequence[PageSection]) -> str:
@@ -87,8 +87,8 @@ def _section(section: PageSection) -> Iterator[str]:
 
 
 def _node(node: ProofNode) -> Iterator[str]:
-    of_kernel = "more" if node.fact == CUT else "rule of manglecp"
-    label = node.place or (of_kernel if node.origin == "rule" else node.origin)
+    rule_label = "more" if node.fact == CUT else "rule of manglecp"
+    label = node.place or (rule_label if node.origin == "rule" else node.origin)
     yield f'<div class="node"><div class="card {node.origin}"><small>{_text(label)}</small>'
     yield f"<code>{_text(node.fact)}</code>"
     if node.note:

@@ -1,8 +1,8 @@
 """A strict JSON decoder: UTF-8, RFC 8259, no duplicate keys, bounded depth.
 
 msgspec silently keeps the last of two equal keys. To detect duplicates cheaply, the decoded value is encoded again: if
-it has fewer ``":``, which ends every key, than the text without white space, a duplicate was lost. A ``":`` in a string
-counts in both, unless it is written as an escape such as ``\\u003a``: such a text is parsed a second time.
+the result has fewer ``":``, which ends every key, than the text without white space, a duplicate was lost. A ``":`` in
+a string counts in both, unless it is written as an escape such as ``\\u003a``: such a text is parsed a second time.
 
 The number and depth of arrays and objects are counted in the text, before decoding: a decoder's recursion limit depends
 on the caller's stack, and building millions of objects takes seconds.
@@ -28,11 +28,11 @@ JSON: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 
 _SPACE: Final = b" \t\r\n"
 _KEY_END: Final = b'":'
-_ESCAPED: Final = re.compile(rb"\\u00(?:2[02]|3[aA])")  # of blank, quote and colon; others stay escaped
+_ESCAPED: Final = re.compile(rb"\\u00(?:2[02]|3[aA])")  # a blank, a quote or a colon as an escape
 _NEITHER_BRACKETS_NOR_QUOTES: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _BRACES_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _BRACKETS_TO_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")  # 1 and -1 as signed bytes
-_PEELED_LEVELS: Final = 8  # removed by one replace each; few messages have more
+_PEELED_LEVELS: Final = 8  # nesting levels, each removed by one replace(); few messages have more
 _MEMBER_START: Final = re.compile(r'[ \t\r\n]*([{,])[ \t\r\n]*(?=")')
 _COLON: Final = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 _decoder: Final = msgspec.json.Decoder()
@@ -98,7 +98,7 @@ class DuplicateKey(Fault):
 
 
 def leading_members(data: bytes) -> dict[str, Any]:
-    """Return the members of an object up to the first that cannot be read; ``{}`` if one of them is there twice."""
+    """Return the members of an object up to the first that cannot be read; ``{}`` if a key is there twice."""
     text, members, position = data.decode(errors="surrogateescape"), dict[str, Any](), 0
     with suppress(ValueError, RecursionError):
         while (start := _MEMBER_START.match(text, position)) and start[1] == ("," if members else "{"):
@@ -113,7 +113,7 @@ def leading_members(data: bytes) -> dict[str, Any]:
 
 
 def brackets(data: bytes) -> bytes:
-    """Return the outline of a JSON text: its brackets outside strings, all of them square, two per array and object."""
+    """Return the outline of a JSON text: the brackets outside strings, all as square ones, two per array and object."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     outline = data.translate(_BRACES_TO_SQUARE, _NEITHER_BRACKETS_NOR_QUOTES)
@@ -149,7 +149,7 @@ class _Object(dict[str, Any]):
 
 
 def _find_duplicate(data: bytes) -> DuplicateKey | None:
-    """Return the first duplicate key, an object's own before those of objects inside it; None if there is none."""
+    """Return the first duplicate key, in an object before the objects inside it; None without duplicate keys."""
     document = json.loads(data, object_pairs_hook=_Object)
     duplicated = document.duplicates if isinstance(document, _Object) else []
     members = document.items() if isinstance(document, _Object) else ()

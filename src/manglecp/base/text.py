@@ -1,6 +1,6 @@
 """Text for people and models: find, replace and escape invisible characters; truncate and trim texts.
 
-A model can read an invisible character, and some of them reverse the order in which a person sees the text. Names,
+A model can read invisible characters, and some of these reverse the order in which a person sees the text. Names,
 descriptions, rules and skills must not contain one (threat 3 of ``docs/explanation/threat-model.md``). Running text may
 contain two kinds: a joiner after a letter of a script that uses joiners, or between two emoji; and a variation selector
 after the character whose emoji or text form it selects.
@@ -38,7 +38,7 @@ _KEYCAP: Final = re.compile("[#*0-9]\ufe0f\u20e3")
 _NON_SYMBOL_EMOJI: Final = frozenset("‼⁉〰ℹ")  # emoji outside the symbol categories of Unicode
 _JOINABLE_CATEGORIES: Final = frozenset({"Lo", "Lm", "Mn", "Mc"})
 _NO_JOINER_NAMES: Final = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "HEBREW", "COMBINING", "VARIATION")
-"""How the Unicode names of characters start that take no joiner although their category is joinable."""
+"""Prefixes of the Unicode names of characters that take no joiner although their category is joinable."""
 
 
 def find_invisible(text: str, *, running: bool = False) -> tuple[int, str] | None:

@@ -48,14 +48,14 @@ VERBS: Final = {
     "toolhost": "Execute the actions of a plugin in this process.",
     "completion": "Print the completion script of a shell.",
 }
-# The verbs that --help describes; the others are only named there, so that it fits a screen.
+# The verbs that --help describes; the others are only named, so that the help fits a screen.
 GROUPS: Final = {
     "Write rules and packs": ("new", "check", "eval", "query"),
     "Evaluate and invoke": ("guard", "intent", "decide", "call", "approvals"),
     "Serve, execute and audit": ("serve", "mcp", "dev", "runs", "decisions", "harness"),
 }
 INTERRUPTED: Final = 130  # exit status
-AS_JSON: Final = "manglecp.as_json"  # the key of the option --json in the meta data of a click context
+AS_JSON: Final = "manglecp.as_json"  # the key under which a click context stores the option --json
 
 
 class VerbError(click.ClickException):

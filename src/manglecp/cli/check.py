@@ -28,9 +28,9 @@ from manglecp.cli.options import (
 from manglecp.cli.output import GeneratorProgress, ProgressLine, count, report, write_lines
 from manglecp.mangle import MangleError, Program
 
-_MAX_NAMES: Final = 16  # tools that one request may ask about
+_MAX_NAMES: Final = 16  # the number of tools that one why-not request may name
 _FILE_OR_PACK: Final = click.Path(exists=True, allow_dash=True)
-_FILE_OR_PACK.name = "file"  # in click's errors, instead of "path"
+_FILE_OR_PACK.name = "file"  # what click names the argument in errors, instead of "path"
 
 
 @click.command("check")
@@ -97,9 +97,8 @@ def _check_pack(folder: str, options: RuntimeOptions, direct: str | None) -> _Re
     if direct is not None:
         diagnostics = (*diagnostics, *_unlisted_tools(domain, direct))
     spans = (rule.head.span for rule in domain.program.rules)
-    rule_count = sum(
-        span is not None and span.source in domain.pack.sources for span in spans
-    )  # without the kernel's rules
+    # Rules of the kernel have another source, and do not count.
+    rule_count = sum(span is not None and span.source in domain.pack.sources for span in spans)
     parts = [(rule_count, "rule"), (len(domain.pack.actions), "action"), (len(domain.pack.skills), "skill")]
     if domain.pack.generators:
         parts.append((len(domain.pack.generators), "generator"))

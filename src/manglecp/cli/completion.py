@@ -32,7 +32,7 @@ def complete_intents(context: click.Context, _parameter: click.Parameter, incomp
     settings = _read_settings(context.params.get("target") or next(iter(context.args), None))
     if settings is None:
         return []
-    # One line each: zsh would complete a second line as another word.
+    # A help text on one line: zsh would complete a second line as another word.
     return [
         CompletionItem(intent.name, help=" ".join(intent.description.split()))
         for intent in settings.intents

@@ -78,7 +78,7 @@ explain_options: Final = combine(
     option_group("runtime", options.RuntimeOptions, options.store_option, options.key_option, *options.PACK_OPTIONS),
     options.document_option,
 )
-"""The arguments of :func:`explain_records`, except the records and a title."""
+"""The options that supply the keyword arguments of :func:`explain_records`."""
 
 
 @command.command("explain", short_help="Make a decision again, and prove it.")
@@ -153,14 +153,14 @@ def read_records(store: Store, records: Sequence[StoredDecision]) -> Iterator[tu
 
 
 def _find(location: str | None, key: bytes | None, decision: str) -> tuple[StoredDecision, DecisionDetails]:
-    """Return a record; ``last`` is the newest one."""
+    """Return a record with its content; the id ``last`` is the newest record."""
     with options.open_existing_store(location, key) as store, store.read_transaction() as tx:
         newest = store.decisions.newest(tx, 1) if decision == LAST else []
         return next(read_records(store, newest or [store.decisions.find(tx, decision)]))
 
 
 def _details(store: Store, stored: StoredDecision) -> DecisionDetails | str:
-    """Return the content; without the key that sealed it, the reason."""
+    """Return the content of a record; without the key that sealed it, the text of the error."""
     try:
         return next(read_records(store, [stored]))[1]
     except Unusable as error:

@@ -12,11 +12,11 @@ from manglecp.base.extras import missing_extra
 from manglecp.cli.output import print_json, print_stderr, report
 
 _EXTRAS: Final = {"httpx": "client", "websockets": "client", "mcp": "mcp", "mcp_types": "mcp", "anyio": "mcp"}
-"""The extra of a missing module; all others are of ``server``."""
+"""The extra that installs a missing module; modules not listed here are in the extra ``server``."""
 
 
 class InvalidFile(Exception):
-    """An error at a JSON pointer of a file, of a turn, or of a line of a log; ``name`` is for the message."""
+    """An error at a JSON pointer of a file, of a turn, or of a line of a log; ``name`` names that in the message."""
 
     def __init__(self, name: str, path: str, message: str, line: int | None = None) -> None:
         super().__init__(f"{name}: {'' if line is None else f'line {line}: '}{path or '/'}: {message}")

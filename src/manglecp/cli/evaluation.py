@@ -37,7 +37,7 @@ class TimedResult(NamedTuple):
 
 
 class EvaluationOptions(NamedTuple):
-    """The options of an evaluation; ``limit`` is that of derived facts, ``bounds`` the check of type bounds."""
+    """The options of an evaluation; ``limit`` is the maximum of derived facts, ``bounds`` the check of type bounds."""
 
     fact_files: tuple[FactFile, ...]
     now: int  # nanoseconds since the epoch
@@ -46,9 +46,9 @@ class EvaluationOptions(NamedTuple):
 
     @contextmanager
     def evaluate(self, files: Sequence[str], check: Callable[[mangle.Program], object]) -> Iterator[TimedResult]:
-        """Evaluate the program in ``files`` with the facts of the fact files; first ``check(program)`` may raise.
+        """Evaluate the program in ``files`` with the facts of the fact files; ``check(program)`` runs first.
 
-        An error of the program, also one raised in the ``with`` block, ends the process with status 1.
+        An error of the program, even one raised in the ``with`` block, ends the process with status 1.
         """
         warnings: tuple[Diagnostic, ...] = ()
         check_bounds, limits = self.bounds == "error", mangle.Limits(derived_facts=self.limit)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # verbs that read no program do not load the mangle package
     from manglecp.base.diagnostic import Diagnostic
     from manglecp.mangle import Source
 
-DASH: Final = "-"  # in place of a file: standard input, or standard output
+DASH: Final = "-"  # the argument that stands for standard input or output
 EXISTING_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 OUTPUT_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,7 +37,7 @@ def combine(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 def option(usage: str, *names: str, **attributes: Any) -> Callable[[F], F]:
-    """Return an option of click; ``usage`` is its name and, after a space, that of its value, such as ``--limit N``."""
+    """Return an option of click; ``usage`` is the name of the option and of its value, such as ``--limit N``."""
     flag, _, metavar = usage.partition(" ")
     return click.option(flag, *names, metavar=metavar or None, **attributes)
 
@@ -82,7 +82,7 @@ def source_name(file: str) -> str:
 
 @contextmanager
 def open_binary(file: str) -> Iterator[IO[bytes]]:
-    """Open a file or standard input. An ``OSError``, also in the ``with`` block, is raised as ``UsageError``."""
+    """Open a file or standard input. An ``OSError``, even of the ``with`` block, becomes a ``UsageError``."""
     if file == DASH and sys.stdin is None:
         raise click.UsageError("cannot read standard input: it is closed")
     try:
@@ -139,7 +139,7 @@ export_argument: Final = click.argument(
 
 
 def read_sources(files: Iterable[str]) -> list[Source]:
-    """Read program text. If a file is not valid text, raise ``ParseError`` with the syntax errors of the others too."""
+    """Read program text. If a file is not valid text, raise ``ParseError`` with the syntax errors of all files."""
     from manglecp.mangle import ParseError, decode, parse
 
     sources: list[Source] = []

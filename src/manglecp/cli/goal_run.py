@@ -113,7 +113,7 @@ class GoalRun:
             return _pick_at_terminal if self.autopilot is None else runner.FirstFit()
         try:
             program, *arguments = shlex.split(self.policy)
-        except ValueError as error:  # also for an empty text
+        except ValueError as error:  # an unclosed quote, or no words
             raise click.UsageError(f"--policy: {error}.") from None
         found = shutil.which(program)
         if found is None:
@@ -177,8 +177,8 @@ class GoalRun:
         return command, listing.document, f"sha256:{listing.sha256}"
 
     def _list_command(self) -> tuple[HostCommand, bytes, str]:
-        """Return the same as :meth:`_list_plugin` for the command of another toolhost."""
-        position = max(len(self.target) - 1, 1)  # of --list or --serve: before the last word, the plugin
+        """Return the values of :meth:`_list_plugin` for the command of another toolhost."""
+        position = max(len(self.target) - 1, 1)  # where --list or --serve goes: before the last word, the plugin
         before, after = self.target[:position], self.target[position:]
         settings = {name: value for name, value in os.environ.items() if name.startswith("MACHINA_")}
         environ = {**HostCommand.inherited(os.environ), **settings}
@@ -269,7 +269,7 @@ class _PrintingLog:
 
 
 def _pick_at_terminal(situation: runner.Situation) -> runner.Selection:
-    """Print the menu; prompt for an entry, and for those of its required inputs that the run does not have."""
+    """Print the menu; prompt for an entry, and for the required inputs of the entry that the run lacks."""
     entries = situation.menu.entries
     print_stderr(*columns([(entry.sid, entry.action.aid, entry.action.name) for entry in entries]))
     answer = click.prompt("Number (? asks the supervisor, Enter ends)", default="", show_default=False, err=True)

@@ -67,7 +67,7 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bo
     if enforce and shadow:
         raise click.UsageError("--enforce and --shadow exclude each other")
     config = _read_config(file)
-    lock = _checked(Lock, config.path)
+    lock = _call_or_exit(Lock, config.path)
     new_servers = {name for name in config.entries if name not in lock.servers}
     servers, problems = _list_servers(config, lock, new_servers)
     _check_rules(config, servers, rules)
@@ -131,9 +131,9 @@ def pin(file: Path, diff: bool, classes: tuple[str, ...], yes: bool) -> None:
     from manglecp.guard import Lock, changes
 
     config = _read_config(file)
-    lock = _checked(Lock, config.path)
+    lock = _call_or_exit(Lock, config.path)
     if classes:
-        servers, problems = _with_classes(lock, classes), list[str]()
+        servers, problems = _set_classes(lock, classes), list[str]()
     else:
         servers, problems = _list_servers(config, lock, set(config.entries))
     names = sorted({*lock.servers, *servers})
@@ -178,7 +178,7 @@ def report(file: Path, page: Path | None, as_json: bool) -> None:
     from manglecp.guard import Lock, principal_name, read_report, store_path
 
     config = _read_config(file)
-    lock = _checked(Lock, config.path)
+    lock = _call_or_exit(Lock, config.path)
     path = store_path(config.path)
     if not path.exists():
         raise click.ClickException(f"no call was recorded: there is no store {path}")
@@ -203,11 +203,11 @@ def report(file: Path, page: Path | None, as_json: bool) -> None:
 def _read_config(file: Path) -> HostConfig:
     from manglecp.guard import HostConfig
 
-    config: HostConfig = _checked(HostConfig, file)
+    config: HostConfig = _call_or_exit(HostConfig, file)
     return config
 
 
-def _checked(function: Any, *arguments: Any) -> Any:
+def _call_or_exit(function: Any, *arguments: Any) -> Any:
     """Return the result of a function; an error of the guard ends the verb with its message."""
     from manglecp.guard import GuardError
 
@@ -218,7 +218,7 @@ def _checked(function: Any, *arguments: Any) -> Any:
 
 
 def _list_servers(config: HostConfig, lock: Lock, names: set[str]) -> tuple[Servers, list[str]]:
-    """Return the pins of all servers, of those in ``names`` as they list their tools now, and what cannot be pinned."""
+    """Return the pins of all servers, with new pins for those in ``names``, and the problems of pinning."""
     from manglecp.guard import GuardError, list_tools, pin as pin_tools
 
     servers = {name: tools for name, tools in lock.servers.items() if name in config.entries}
@@ -238,10 +238,10 @@ def _check_rules(config: HostConfig, servers: Servers, rules: Path | None) -> No
     """Raise :class:`.PackError` or a click exception for rules that the relays could not load."""
     from manglecp.guard import load_guard_domain
 
-    _checked(load_guard_domain, config.path, servers, rules)
+    _call_or_exit(load_guard_domain, config.path, servers, rules)
 
 
-def _with_classes(lock: Lock, classes: tuple[str, ...]) -> Servers:
+def _set_classes(lock: Lock, classes: tuple[str, ...]) -> Servers:
     from manglecp.guard import CLASSES
 
     servers = {name: dict(tools) for name, tools in lock.servers.items()}

@@ -186,7 +186,7 @@ def _read_object(file: str) -> dict[str, Any]:
 
 
 def _read_turns(log: str, log_format: str, policy: str | None, strict: bool) -> Iterator[dict[str, Any]]:
-    """Yield the evidence of each turn in a log. Raises ``InvalidFile``, also for a log without a turn."""
+    """Yield the evidence of each turn in a log. Raises ``InvalidFile``, even for a log without turns."""
     from manglecp.adapters import MAX_LINE_BYTES, LogError, ingest as ingest_log
 
     turn_policy, pinned_digest = _load_policy(policy)

@@ -82,12 +82,12 @@ def command(
 
 
 class _Evaluation(NamedTuple):
-    """The response to an intent, and what only an evaluation on this machine adds: more than a server discloses."""
+    """The response to an intent; the other fields are set only on this machine, since servers do not disclose them."""
 
     response: IntentResponse
     warnings: Sequence[str] = ()
-    full_tools: Mapping[str, MacroTool] = {}  # by macro_id
-    invalid_count: int = 0  # of proven tools whose definition is invalid
+    full_tools: Mapping[str, MacroTool] = {}  # full definitions, by macro_id
+    invalid_count: int = 0  # the number of proven tools with an invalid definition
 
 
 def _evaluate_at_server(url: str, options: TargetOptions, payload: dict[str, Any]) -> _Evaluation:

@@ -33,8 +33,8 @@ def clock_starting_at(instant: str) -> Callable[[], int]:
 def read_client_facts(facts: Iterable[str], files: Iterable[str], now: str | None) -> tuple[str, list[Any]]:
     """Return the evaluation time, and the facts of ``files`` and ``facts`` as JSON objects.
 
-    The evaluation time is ``now``, else that of the first recorded request, else the current time. The word ``now`` in
-    a fact has the same value.
+    The evaluation time is ``now``, else the time of the first recorded request, else the current time. The word ``now``
+    in a fact has the same value.
     """
     objects: list[Any] = []
     recorded_time: Any = None
@@ -60,7 +60,7 @@ def read_client_facts(facts: Iterable[str], files: Iterable[str], now: str | Non
 def _read_time(value: Any) -> int:
     """Return the nanoseconds of an RFC 3339 text, of milliseconds since the epoch, or of ``now``."""
     if value == "now":
-        return time.time_ns() // _NS_PER_MS * _NS_PER_MS  # requests have milliseconds
+        return time.time_ns() // _NS_PER_MS * _NS_PER_MS  # requests have whole milliseconds
     try:
         if type(value) is int:
             return wire.instant_of_milliseconds(value)

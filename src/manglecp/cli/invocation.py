@@ -1,7 +1,7 @@
 """One invocation from the command line, of a pack on this machine or at a server.
 
-The user at the terminal is the approver: of a pack as the operator of this machine, of a server with the credential in
-use, if it has the permission. With a request key, the run of an earlier call whose process ended is resumed.
+The user at the terminal is the approver: for a pack as the operator of this machine, at a server with the credential in
+use, if that has the permission. With a request key, the run of an earlier call whose process ended is resumed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from manglecp.invoke import Invoker, OpenPacks, OperatorApprovals, RunObserver, 
 from manglecp.store import RunState, StoreError
 from manglecp.wire import WireError, encode, messages, read_instant
 
-_POLL_SECONDS: Final = 1.0  # for a run that an earlier call began
-_MAX_HOST_LINES: Final = 20  # of each failed call
+_POLL_SECONDS: Final = 1.0  # between polls for a run that an earlier call began
+_MAX_HOST_LINES: Final = 20  # how many of the last lines of a failed call are shown
 _FOLDER_ERROR: Final = re.compile(r"\[Errno (?:2|13|30)\]")  # ENOENT, EACCES, EROFS
 _NOT_VALID_NOW: Final = frozenset({"macro_expired", "x-macro_not_yet_valid"})
 _MAX_SKEW_NS: Final = 60_000_000_000  # clocks that differ by less are taken as equal
@@ -79,7 +79,7 @@ async def call_locally(folder: Path, request: CallRequest, options: TargetOption
 
 
 def local_approval_options(runtime: RuntimeOptions, clock: Callable[[], int]) -> str | None:
-    """Return the options of ``manglecp approvals``; None if that process has another store or another clock."""
+    """Return the options of ``manglecp approvals``; None if another process cannot use its store or clock."""
     if runtime.location == ":memory:" or abs(clock() - time.time_ns()) > _MAX_SKEW_NS:
         return None
     return runtime.store_words
@@ -143,7 +143,7 @@ class LocalSession:
         return await self._invoker.offers.evaluate(request, self._identity)
 
     async def invoke(self, tool: messages.MacroTool) -> messages.InvokeResult:
-        """Invoke the tool; if it needs approval, again with the approval request that the first call stored."""
+        """Invoke the tool; if it needs approval, settle that, and invoke the tool again with the approval."""
         payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": decode_arguments(self._request.args, tool)}
         if self._request.request_key is not None:
             payload["x-request_key"] = self._request.request_key
@@ -230,7 +230,7 @@ def cancel_on_interrupt(cancel: Callable[[], None]) -> Iterator[None]:
         cancel()
         print_stderr("\ncancelling after the current step; press Ctrl-C again to exit immediately")
 
-    with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread, which gets the signals
+    with contextlib.suppress(ValueError, RuntimeError):  # only the main thread can handle signals
         loop.add_signal_handler(signal.SIGINT, interrupt)
     try:
         yield

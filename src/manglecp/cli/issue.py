@@ -144,7 +144,7 @@ def release(issue: str, fence: int, issues: IssueOptions) -> None:
 @requires_evidence
 def update(labels: tuple[str, ...], assignee: str | None, **values: Any) -> Update:
     """Change an issue, on the evidence of a turn."""
-    fields = {name: value for name, value in values.items() if value is not None}  # the others stay as they are
+    fields = {name: value for name, value in values.items() if value is not None}  # other fields do not change
     if labels:
         fields["labels"] = tuple(sorted(set(labels) - {""}))
     if assignee is not None:

@@ -48,7 +48,7 @@ new_issue_options = option_group(  # the fields of ``Add`` and ``Discover``
 note_option = option("--note TEXT", default="", help="A text to append to the notes.")
 
 DEFAULT_PATH: Final = Path(".manglecp", "issues.db")
-_ID_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # no letters that look like others
+_ID_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"  # without letters that look like other characters
 
 
 class IssueOptions(NamedTuple):
@@ -112,7 +112,7 @@ def _locate(db: str | None, *, create: bool) -> str | Path:
 
 
 def _new_id() -> str:
-    """Return an id of eight random characters, one of about 10^12; the memory retries if it is taken."""
+    """Return an id of eight random characters, one of about 10^12; the memory retries if the id is taken."""
     return "i-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(8))
 
 
@@ -165,7 +165,7 @@ def requires_evidence(make_change: Callable[..., Any]) -> Callable[..., None]:
 
 
 def _active_digest(active_policy: str | None, pin_file: Path | None) -> str:
-    """Return the digest of the mutation policy in force. Not taken from the evidence, which could choose its own."""
+    """Return the digest of the mutation policy in force. The evidence must not choose its own policy."""
     from manglecp.cli.policy import load_pin
     from manglecp.harness.policy import PolicyError
 

@@ -52,7 +52,7 @@ def list_(
 
 
 def _read_matching(store: Store, tx: Transaction, limit: int, filters: dict[str, str | None]) -> Iterator[LedgerEntry]:
-    """Yield the entries that match; without filters only those that can be among the last ``limit``."""
+    """Yield the entries that match ``filters``; without filters only the last ``limit`` entries."""
     since = 0 if any(filters.values()) else max(store.ledger.head(tx).seq - limit, 0)
     while page := store.ledger.rows(tx, since, _PAGE_ROWS, **filters):
         yield from page

@@ -96,7 +96,7 @@ def open_existing_store(location: str | None, store_key: bytes | None = None) ->
 
 def read_head(option: str, text: str) -> Head:
     """Parse ``N:HASH``, the head of a hash chain. ``option`` is the name of the option in the error."""
-    from manglecp.base.hash_chain import Head  # imports msgspec
+    from manglecp.base.hash_chain import Head  # imported late, because it loads msgspec
 
     number, colon, row_hash = text.partition(":")
     if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:  # 18 digits fit into 64 bits
@@ -271,7 +271,7 @@ class RuntimeOptions:
     degrade: bool
     allow_weaker: bool = False
     workspace: tuple[Path, ...] = ()
-    location: str | None = None  # of the store; None for the file of this user
+    location: str | None = None  # the store; None for the file of this user
     store_key: bytes | None = field(default=None, repr=False)
 
     @property

@@ -64,7 +64,7 @@ def _write(texts: Iterable[str]) -> None:
     try:
         out.writelines(text.encode(errors="surrogateescape") for text in texts)  # file names may be any bytes
         out.flush()
-    except BrokenPipeError:  # the verb ends with the status that it would have had
+    except BrokenPipeError:  # the reader is gone; the exit status of the verb does not change
         _discard_output()
     except OSError as error:
         sys.stdout = None  # a second flush at exit would fail again
@@ -187,7 +187,7 @@ class ProgressLine:
 
 
 def _rewrite_line(text: str) -> None:
-    """Replace the line of the terminal's cursor."""
+    """Replace the terminal line in which the cursor is."""
     sys.stderr.write(f"\r{text}\x1b[K")  # \x1b[K clears the rest of the line
     sys.stderr.flush()
 
@@ -216,8 +216,9 @@ class GeneratorProgress:
     def __call__(self, progress: PassProgress) -> None:
         with self._lock:
             before = self._last
+            # A report without ``done`` counts facts only: the last known progress stays.
             if progress.done is None and before is not None and before.generator == progress.generator:
-                progress = progress._replace(done=before.done, total=before.total, what=before.what)  # only new facts
+                progress = progress._replace(done=before.done, total=before.total, what=before.what)
             self._last = None if progress.over else progress
             if progress.seconds >= PROGRESS_DELAY:
                 self._show(progress)
@@ -236,7 +237,7 @@ def _log_or_echo(text: str) -> None:
     import logging
 
     log = logging.getLogger("manglecp.facts")
-    if log.hasHandlers():  # of a server or a worker; other verbs configure no logging
+    if log.hasHandlers():  # only a server or a worker configures logging
         log.info("%s", text)
     else:
         click.echo(text, err=True)

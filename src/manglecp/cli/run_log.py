@@ -77,12 +77,12 @@ def replay(file: str, head: str | None, key_file: str | None, no_end: bool, as_j
 def _open_lines(file: str, doing: str, as_json: bool) -> Iterator[Iterator[bytes]]:
     """Yield an iterator that reads the lines of a log, while the progress line shows ``doing``.
 
-    It raises ``UsageError`` after ``_MAX_LOG_BYTES``. A ``BrokenLog`` ends the process with status 1.
+    The iterator raises ``UsageError`` after ``_MAX_LOG_BYTES``. A ``BrokenLog`` ends the process with status 1.
     """
 
     def read(stream: IO[bytes]) -> Iterator[bytes]:
         bytes_left = _MAX_LOG_BYTES
-        while line := stream.readline(MAX_LINE_BYTES + 1):  # one byte too many: the verifier refuses a longer line
+        while line := stream.readline(MAX_LINE_BYTES + 1):  # one byte over the limit: the verifier refuses it
             bytes_left -= len(line)
             if bytes_left < 0:
                 raise click.UsageError(f"{files.source_name(file)} has more than {_MAX_LOG_BYTES:,} bytes")

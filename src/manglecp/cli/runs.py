@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from manglecp.server import AuthConfig
     from manglecp.store import RunView, StepRecord, Store, Verdict
 
-_MAX_DECISIONS: Final = 1_000  # about one run
+_MAX_DECISIONS: Final = 1_000  # how many decisions about one run are explained
 
 
 @click.group("runs")
@@ -188,7 +188,7 @@ async def _resume(
                 finally:
                     cancel_task.cancel()
             if outcome is None:
-                _prepare_takeover(packs.store, run, invoker.domain.digest, operator)  # usually raises
+                _prepare_takeover(packs.store, run, invoker.domain.digest, operator)  # raises in most cases
                 raise click.ClickException(f"another process has just resumed run {run}")
             with packs.store.read_transaction() as tx:
                 stored_response = packs.store.runs.answer(tx, run)

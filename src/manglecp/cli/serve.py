@@ -31,7 +31,7 @@ DEFAULT_ADDRESS: Final = ("127.0.0.1", 8_000)
 
 
 def _parse_address(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, int] | None:
-    """Parse ``HOST:PORT``, also ``[::1]:8000``, and ``:8000`` for the default host."""
+    """Parse ``HOST:PORT``, such as ``[::1]:8000``; ``:8000`` has the default host."""
     if text is None:
         return None
     host, colon, port = text.rpartition(":")
@@ -48,7 +48,7 @@ def _refuse_host_and_port(context: click.Context, _parameter: click.Parameter, t
 
 address_options: Final = combine(
     option("--http HOST:PORT", "address", callback=_parse_address, help="The address; 127.0.0.1:8000 by default."),
-    # Other servers have these options: the error names --http.
+    # Users of other servers try these options: the error names --http.
     click.option("--port", "--host", "--bind", hidden=True, expose_value=False, callback=_refuse_host_and_port),
 )
 
@@ -71,7 +71,7 @@ class AuthOptions(NamedTuple):
     """The accepted credentials: a file of tokens, and access tokens; no authentication if both are None."""
 
     tokens: Path | None
-    jwt: dict[str, Any] | None  # arguments of AuthConfig.of
+    jwt: dict[str, Any] | None  # the arguments of AuthConfig.of for access tokens
 
     def load(self) -> server.AuthConfig:
         """Return the authentication of the server. Raises ``UsageError`` for invalid tokens or keys."""
@@ -84,7 +84,7 @@ class AuthOptions(NamedTuple):
 
 
 def _make_auth_options(tokens: Path | None, algorithms: tuple[str, ...], **jwt: str | None) -> AuthOptions:
-    """Return the options. ``jwt`` has those of access tokens; all of them are given, or none. Raises ``UsageError``."""
+    """Return the options. Of the access token options in ``jwt``, all or none are needed. Raises ``UsageError``."""
     if not any(jwt.values()) and not algorithms:
         return AuthOptions(tokens, jwt=None)
     if not all(jwt.values()):
@@ -107,7 +107,7 @@ auth_options: Final = option_group(
 def _parse_networks(
     context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[server.Network, ...]:
-    if not texts:  # otherwise the default would load the module of networks
+    if not texts:  # the default must not load the module of networks
         return ()
     try:
         return tuple(map(server.parse_network, texts))
@@ -184,7 +184,7 @@ def announce_callback(log_format: str) -> Callable[[str], None]:
     import logging
 
     def log_address(url: str) -> None:
-        # Not logger.info(): the address is announced at every --log-level.
+        # handle() ignores --log-level: the address is announced at every level.
         fields = ("manglecp.server", logging.INFO, "", 0, "serving at %s", (url,), None)
         logging.getLogger("manglecp.server").handle(logging.getLogger().makeRecord(*fields, extra={"url": url}))
 
@@ -280,7 +280,7 @@ def _serve_address(
     listen_socket = bind_socket(listen_options.host, listen_options.port)
 
     def serve() -> None:
-        gc.set_threshold(10_000)  # requests leave few cycles
+        gc.set_threshold(10_000)  # requests leave few reference cycles: collect rarely
         import uvloop
 
         on_start = announce_callback(processes.log_format)

@@ -35,7 +35,7 @@ _memory_options = files.option_group(
 
 
 def _start(memory: SessionMemory, issues: IssueOptions, issue: str | None, ttl: int, policy: str | None) -> Session:
-    """Start or resume the session of an issue, by default of the next one; exit with status 3 if there is none."""
+    """Start or resume the session of an issue, by default the next one; exit with status 3 if none can be claimed."""
     package = None if policy is None else load_package(policy)
     pin = None if policy is None else load_pin(default_pin(policy))
     session = memory.start(issues.actor, issue, ttl, package, None if pin is None else pin.digest)
@@ -139,7 +139,7 @@ def feature(
 
 
 def _check_fence(memory: SessionMemory, actor: str, issue: str, fence: int | None) -> None:
-    """Raise :class:`.ChangeRefused` if the issue is leased, except to the actor with this fencing token."""
+    """Raise :class:`.ChangeRefused` unless the actor holds the lease with this fencing token, or there is none."""
     with memory.view() as view:
         lease, now = view.show(issue).lease, view.now
     if lease is None or not lease.is_live(now):
@@ -214,12 +214,12 @@ def work(
 
 def _run(argv: Sequence[str], environment: dict[str, str], interval: float, renew: Callable[[], object]) -> int:
     """Run a command and return its exit status. Renew the lease at each interval; if that fails, kill the command."""
-    with subprocess.Popen(argv, env=os.environ | environment, stdout=2) as process:
+    with subprocess.Popen(argv, env=os.environ | environment, stdout=2) as process:  # output to standard error
         while True:
             try:
                 return process.wait(interval)
             except subprocess.TimeoutExpired:
                 try:
                     renew()
-                except ChangeRefused:  # finish_work() records it
+                except ChangeRefused:  # finish_work() records the lost lease
                     process.kill()

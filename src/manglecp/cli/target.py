@@ -38,15 +38,15 @@ _CREDENTIAL_REMEDIES: Final = {
 }
 
 
-def _to_target(context: click.Context, parameter: click.Parameter, text: str) -> Path | str:
+def _parse_target(context: click.Context, parameter: click.Parameter, text: str) -> Path | str:
     """Return the URL of a server as ``str``, or the folder of a pack as ``Path``."""
-    if text.lower().startswith(URL_SCHEMES) or context.resilient_parsing:  # the latter during completion
+    if text.lower().startswith(URL_SCHEMES) or context.resilient_parsing:  # resilient: during completion
         return text
     return _PACK.convert(text, parameter, context)
 
 
 target_argument: Final = click.argument(
-    "target", metavar="PACK|URL", callback=_to_target, shell_complete=complete_pack_folders
+    "target", metavar="PACK|URL", callback=_parse_target, shell_complete=complete_pack_folders
 )
 
 
@@ -131,7 +131,7 @@ def is_at_terminal() -> bool:
 def prompt_for_approval(text: str, *, confirmed: bool = False) -> bool | None:
     """Print the text of an approval request, and return the decision: None without a terminal for the prompt.
 
-    With ``confirmed`` it is True without a prompt.
+    With ``confirmed``, return True without a prompt.
     """
     print_stderr(text)
     if confirmed or not is_at_terminal():
@@ -165,7 +165,7 @@ class Approver:
         return await self.settle(call.approval)
 
     async def settle(self, approval: str) -> str | None:
-        """Decide an approval request, if this approver may. Return its id, also while it is pending; None if denied."""
+        """Decide an approval request, if this approver may. Return its id, even if it is pending; None if denied."""
         from manglecp.wire import WireError
 
         try:
@@ -209,7 +209,7 @@ def approval_lines(error: WireError, options: str | None) -> Iterator[str]:
 
 
 def run_with_client(url: str, token: str | None, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
-    """Return the result of ``work`` with a connected client. Raises ``WireError``, also if the connection fails."""
+    """Return the result of ``work`` with a connected client. Raises ``WireError``, even for a failed connection."""
     import asyncio  # slow to import
 
     async def work_connected() -> T:
@@ -229,6 +229,6 @@ def as_wire_error(error: Exception) -> WireError:
     if not isinstance(error, client.ServerError | client.RequestRefused):
         return WireError("x-no_answer", str(error) or "the server did not respond")
     code = error.code if error.code in CODES or error.code.startswith("x-") else f"x-{error.code}"
-    # The remedy in the client's own error is for Python code.
+    # The remedy in the client's own error is for Python code, so it is replaced.
     message = f"{error.message.removesuffix(': pass token')}{_CREDENTIAL_REMEDIES.get(error.code, '')}"
     return WireError(code, message, dict(error.details))

@@ -15,7 +15,7 @@ from manglecp.cli.options import document_option
 from manglecp.cli.output import count, print_result, table, write_lines
 from manglecp.server import TokenEditor, TokensError
 
-_HASH_DIGITS: Final = 12  # shown of each hash
+_HASH_DIGITS: Final = 12  # how many digits of each hash are shown
 _file: Final = option(
     "--file FILE",
     envvar="MANGLECP_TOKENS",

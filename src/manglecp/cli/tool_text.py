@@ -44,7 +44,7 @@ def _score(tool: MacroTool) -> int | float | None:
 def result_lines(
     result: IntentResult, full_tools: Mapping[str, MacroTool], invalid_count: int, *, why: bool
 ) -> Iterator[str]:
-    """Render the result of an intent. ``full_tools`` are full definitions by macro_id, which the result may not have.
+    """Render the result of an intent. ``full_tools`` are full definitions by macro_id; the result may abridge them.
 
     ``why`` adds derivations, exclusions and unused facts. ``invalid_count`` proven tools have an invalid definition.
     """
@@ -55,7 +55,7 @@ def result_lines(
         headings, *lines = columns([_COLUMNS, *rows], right=_COLUMNS.index("SCORE"))
         yield Heading(headings)
         yield from lines
-        best_tool = max(tools, key=lambda tool: _score(definitions[tool.macro_id]) or 0)  # of equal scores the first
+        best_tool = max(tools, key=lambda tool: _score(definitions[tool.macro_id]) or 0)  # the first of equal scores
         yield ""
         yield from tool_lines(definitions[best_tool.macro_id])
     else:
@@ -93,7 +93,7 @@ def blocked_tool_lines(hints: ProofHints | UnsetType) -> Iterator[str]:
 
 
 def _row(tool: MacroTool, definition: MacroTool) -> tuple[str, ...]:
-    """Return the cells: name and level of the ``tool`` as it was sent, the others of its full ``definition``."""
+    """Return the cells: name and level from the ``tool`` as sent, the other cells from its full ``definition``."""
     score, validity = _score(definition), definition.validity
     return (
         tool.name,

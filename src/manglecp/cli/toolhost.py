@@ -34,7 +34,7 @@ def command(arguments: tuple[str, ...]) -> None:
     """
     if arguments[:1] == ("check",):
         check.invoke(check.make_context("manglecp toolhost check", list(arguments[1:])))
-    # A new program, so that the host has loaded no module of the command line. -P keeps Python from importing modules
+    # execv starts a new program: the host loads no module of the command line. -P keeps Python from importing modules
     # from the working directory, which may be a workspace, before the sandbox is entered.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "manglecp.toolhost.host", *arguments])
 

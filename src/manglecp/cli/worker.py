@@ -38,7 +38,7 @@ def command(folders: tuple[Path, ...], at_once: int, once: bool, tokens: Path | 
     """
     auth = AuthOptions(tokens, jwt=None).load()
     with _log_to_stderr():
-        asyncio.run(_work(folders, runtime, auth, at_once=at_once, once=once))
+        asyncio.run(_run_worker(folders, runtime, auth, at_once=at_once, once=once))
 
 
 @contextlib.contextmanager
@@ -55,7 +55,7 @@ def _log_to_stderr() -> Iterator[None]:
         logger.setLevel(previous_level)
 
 
-async def _work(
+async def _run_worker(
     folders: tuple[Path, ...], runtime: RuntimeOptions, auth: server.AuthConfig, *, at_once: int, once: bool
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
@@ -83,7 +83,7 @@ async def _work(
 
 
 def _find_undecided(store: Store, runs: Collection[str]) -> set[str]:
-    """Return those of the runs that wait for a decision."""
+    """Return the runs among ``runs`` that wait for a decision."""
     with store.read_transaction() as tx:
         views = [store.runs.show(tx, run) for run in runs]
     return {view.run.run_id for view in views if view is not None and view.run.state == RunState.NEEDS_DECISION}
@@ -109,6 +109,6 @@ def _stop_on_signals(stop: Callable[[], None]) -> None:
             signal.signal(signal_number, signal.SIG_DFL)
         stop()
 
-    with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread, which gets the signals
+    with contextlib.suppress(ValueError, RuntimeError):  # only the main thread can handle signals
         for signal_number in signals:
             loop.add_signal_handler(signal_number, drain)

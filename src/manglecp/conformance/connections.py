@@ -1,4 +1,4 @@
-"""Connections to a server under test: they send any bytes, and keep and strictly decode each received message."""
+"""Connections to a server under test: they send any bytes, and decode each received message strictly."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Endpoint = Literal["evaluate", "invoke", "approvals"]
 _BOM: Final = b"\xef\xbb\xbf"
 _MAX_MESSAGE_BYTES: Final = 64 << 20  # a longer message ends the connection
 _EXIT_SECONDS: Final = 2.0  # how long a server may take to exit after the end of its input, and after SIGTERM
-_LATE_SECONDS: Final = 0.01  # how long a message after the last expected one is waited for
+_LATE_SECONDS: Final = 0.01  # how long to wait for a message after the last expected one
 
 
 class InvalidMessage(Exception):
-    """The server sent bytes that are no message. ``row`` is the id of the violated requirement."""
+    """The server sent bytes that are not a message. ``row`` is the id of the violated requirement."""
 
     def __init__(self, row: str, expected: str, seen: str) -> None:
         super().__init__(f"expected {expected}, seen {seen}")
@@ -161,7 +161,7 @@ class SessionConnection:
     """A connection that stays open, over standard streams or a WebSocket.
 
     A terminal message is any message except a manifest and progress: it ends the request with its id. All methods raise
-    ``ClientError`` if the connection fails, and :class:`InvalidMessage` for bytes that are no message.
+    ``ClientError`` if the connection fails, and :class:`InvalidMessage` for bytes that are not a message.
     """
 
     def __init__(self, target: str | Sequence[str], on_message: OnMessage) -> None:
@@ -172,11 +172,11 @@ class SessionConnection:
         else:
             self.stream = _StrictStdio(target, close_seconds=_EXIT_SECONDS, max_response_bytes=_MAX_MESSAGE_BYTES)
         self._on_message = on_message
-        self._progress: dict[Any, list[dict[str, Any]]] = {}  # by request id
+        self._progress: dict[Any, list[dict[str, Any]]] = {}  # progress messages by request id
         self.manifests: list[ServerMessage] = []
         self._finished_ids: set[str] = set()  # ids whose terminal message was received
         self.late_progress: list[dict[str, Any]] = []  # received after the terminal message with the same id
-        self._repeated: list[ServerMessage] = []  # further terminal messages with the same id
+        self._repeated: list[ServerMessage] = []  # second terminal messages for a finished id
 
     async def open(self) -> ServerMessage:
         """Connect, and return the first message."""
@@ -187,7 +187,7 @@ class SessionConnection:
         """Send one message."""
         await self.stream.write_message(data)
 
-    async def request(self, data: bytes, endpoint: Endpoint = "evaluate") -> ServerMessage:  # noqa: ARG002  as on HTTP
+    async def request(self, data: bytes, endpoint: Endpoint = "evaluate") -> ServerMessage:  # noqa: ARG002  HTTP needs it
         """Send a message and return the next terminal message, whatever its id."""
         await self.write(data)
         return await self.next()
@@ -234,7 +234,7 @@ class SessionConnection:
 
 
 _JSON_HEADERS: Final = {"content-type": "application/json", "accept": "application/json"}
-_MANIFEST_MEMBERS: Final[Mapping[Endpoint, str]] = {  # the names in the member ``endpoints`` of the manifest
+_MANIFEST_MEMBERS: Final[Mapping[Endpoint, str]] = {  # the member of ``endpoints`` in the manifest
     "evaluate": "intent_eval",
     "invoke": "macro_invoke",
     "approvals": "x-approvals",
@@ -251,7 +251,7 @@ class HttpConnection:
         self.manifest_url = url if url.endswith(".json") else urljoin(url, MANIFEST_PATH)
         self._on_message = on_message
         self._credentials = dict(credentials or {})  # request headers
-        # Use the system's certificates, as on a WebSocket; a .netrc must not supply credentials.
+        # Use the system's certificates, as for a WebSocket; a .netrc must not supply credentials.
         self._client = httpx.AsyncClient(timeout=None, trust_env=False, verify=ssl.create_default_context())
         self._endpoints: dict[str, str] = {}  # URLs by manifest member
 
@@ -283,7 +283,7 @@ class HttpConnection:
     async def http_request(
         self, method: str, url: str, *, content: bytes | None = None, headers: Headers = None
     ) -> httpx.Response:
-        """Send an HTTP request, without credentials. Raises :class:`ConnectionLost` if there is no response."""
+        """Send an HTTP request with only these headers. Raises :class:`ConnectionLost` if there is no response."""
         try:
             return await self._client.request(method, url, content=content, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:

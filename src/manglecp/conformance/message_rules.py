@@ -1,8 +1,8 @@
 """Rules that every message of a server must satisfy. A *row* is the id of a requirement, for example ``WIRE-01``.
 
 A violation of the JSON Schema of a message is reported for the rows of the member that violates it. ``ROWS`` has these
-rows by the path of the member, without list positions, from ``requirements.toml``; the rows of other paths are those of
-the longest prefix there.
+rows by the path of the member, without list positions, from ``requirements.toml``; a path that ``ROWS`` lacks has the
+rows of its longest prefix in it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _rows_by_path(type_: str) -> dict[Path, tuple[str, ...]]:
 
 
 ROWS: Final = {type_: _rows_by_path(type_) for type_ in REQUIREMENTS["members"]}
-_LEVEL_ROWS: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-07"}  # by detail level
+_LEVEL_ROWS: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOOL-07"}  # rows by detail level
 
 
 class Observation(NamedTuple):
@@ -98,7 +98,7 @@ def _has_path(node: Any, path: Path) -> bool:
 _STANDARD_CODES: Final = tuple(code for code in CODES if not code.startswith("x-"))
 # Requirements ERR-05, ERR-06, … have one code each, in the order of CODES.
 CODE_ROWS: Final = {code: f"ERR-{number:02}" for number, code in enumerate(_STANDARD_CODES, start=5)}
-_STATUS_ROWS: Final = {  # by HTTP status
+_STATUS_ROWS: Final = {  # the row of an HTTP status
     400: "TRANS-16",
     **dict.fromkeys((401, 403), "TRANS-17"),
     408: "TRANS-18",
@@ -131,8 +131,8 @@ class Watcher:
     def __init__(self, report: Report) -> None:
         self._report = report
         self.secrets: list[str] = []  # texts that no answer may contain
-        self._manifest_names: list[set[str]] = []  # of each list and object in the manifest, except in intents
-        self._tool_names: set[str] = set()  # of all answers so far
+        self._manifest_names: list[set[str]] = []  # names in each list and object of the manifest, except its intents
+        self._tool_names: set[str] = set()  # the names of tools in all answers so far
 
     def __call__(self, answer: ServerMessage) -> None:
         """Check a message of the server."""
@@ -142,7 +142,7 @@ class Watcher:
 
     def _observe(self, answer: ServerMessage) -> Iterator[Observation]:
         envelope, type_ = answer.envelope, answer.type
-        yield Observation("WIRE-16", True)  # otherwise it could not have been decoded
+        yield Observation("WIRE-16", True)  # the message was decoded
         yield Observation("WIRE-24", True)
         for name in ("type", "id", "manglecp", "payload"):
             yield Observation("WIRE-01", name in envelope, f"the member {name} in every message", answer)
@@ -173,7 +173,7 @@ class Watcher:
                 yield Observation(secrets_row, is_absent, "no credential in an answer", "the client's own token")
 
     def _check_manifest_lists_no_tools(self, type_: str, payload: dict[str, Any]) -> Iterator[Observation]:
-        """Compare the names in the manifest with those of the tools; a single common name may be a coincidence."""
+        """Compare the names in the manifest with the names of tools; one common name may be a coincidence."""
         if type_ == "manifest":
             parts = {name: part for name, part in payload.items() if name != "intents"}
             self._manifest_names = [_names(node) for node in _walk(parts) if isinstance(node, dict | list)]

@@ -31,13 +31,13 @@ class PlanTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Credentials(PlanTable, frozen=True, kw_only=True):
-    """The token of all checks, and that of an approver (extension ``x-approvals``), both of the same scheme."""
+    """The token that checks use, and the token of an approver (extension ``x-approvals``); both have one scheme."""
 
     token: str | None = None
     approver_token: str | None = None
     scheme: str = "bearer"
 
-    def __repr__(self) -> str:  # without the tokens
+    def __repr__(self) -> str:  # hides the tokens
         return f"Credentials(scheme={self.scheme!r})"
 
     def headers_of(self, token: str | None) -> dict[str, str]:
@@ -62,7 +62,7 @@ class PlannedIntent(PlanTable, frozen=True, kw_only=True):
     rivals: tuple[tuple[str, str], ...] = ()  # pairs of tools of which at most one is offered
     needs: tuple[tuple[str, str], ...] = ()  # pairs: a tool, and the tool without which it is not offered
     skills: tuple[str, ...] = ()  # ids of skills that must come with the tools
-    no_skills: tuple[str, ...] = ()  # ids of skills that must not
+    no_skills: tuple[str, ...] = ()  # ids of skills that must not come with the tools
 
     def payload(self, **changes: Any) -> dict[str, Any]:
         """Return the payload of an ``intent_request``; ``changes`` replace members, the value ``...`` removes one."""
@@ -100,8 +100,8 @@ class DeniedIntent(PlanTable, frozen=True, kw_only=True):
     """An intent that policy refuses."""
 
     intent: PlannedIntent
-    code: str  # of the error
-    token: str | None = None  # by default that of the plan's credentials
+    code: str  # the expected code of the error
+    token: str | None = None  # by default the token of the plan's credentials
 
 
 class Plan(PlanTable, frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ def read_plan(path: Path, now: float | None = None) -> Plan:
 
 
 def _convert_plan(document: dict[str, Any], now: float) -> Plan:
-    intents: dict[Any, dict[str, Any]] = {}  # by label
+    intents: dict[Any, dict[str, Any]] = {}  # the tables of intents, by label
     for table in document.get("intents", ()):
         intent = {"label": table.get("name"), "eval_time": format_instant(now), **table}
         if intent["label"] in intents:

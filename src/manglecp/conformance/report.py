@@ -19,7 +19,7 @@ REQUIREMENTS: Final = tomllib.loads(Path(__file__).with_name("requirements.toml"
 RECOMMENDED: Final = frozenset(REQUIREMENTS["recommended"])
 CATEGORIES: Final[Mapping[str, list[str]]] = REQUIREMENTS["categories"]
 _MAX_SEEN_CHARS: Final = 400
-_MAX_FAILURES: Final = 5  # of one requirement, in a report
+_MAX_FAILURES: Final = 5  # listed for one requirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class Row:
     """The observations of one requirement."""
 
     id: str
-    passed_count: int = 0  # of observations that satisfy it
-    failed_count: int = 0  # of observations that violate it
-    failures: list[Failure] = field(default_factory=list)  # the first ones, without duplicates
-    reasons: list[str] = field(default_factory=list)  # why it was not tested, or not in full
+    passed_count: int = 0  # the number of observations that satisfy the requirement
+    failed_count: int = 0  # the number of observations that violate the requirement
+    failures: list[Failure] = field(default_factory=list)  # the first failures, without duplicates
+    reasons: list[str] = field(default_factory=list)  # why the requirement was not tested, or not in full
 
     @property
     def outcome(self) -> Outcome:
@@ -59,7 +59,7 @@ class Report:
         self._rows: dict[str, Row] = {}
 
     def note(self, id_: str, holds: bool, expected: str = "", seen: object = "") -> None:
-        """Record one observation of a requirement, with what was ``expected`` and ``seen`` if it does not hold."""
+        """Record one observation of a requirement, with ``expected`` and ``seen`` if the requirement does not hold."""
         row = self._row(id_)
         if holds:
             row.passed_count += 1
@@ -109,7 +109,7 @@ class Report:
         return {outcome: sum(row.outcome == outcome for row in rows) for outcome in get_args(Outcome)}
 
     def document(self) -> dict[str, Any]:
-        """Return the report for JSON."""
+        """Return the report as a JSON document."""
         return {
             "target": self.target,
             "transport": self.transport,

@@ -27,9 +27,9 @@ DEVIATIONS: Final[Mapping[str, str]] = REQUIREMENTS["deviations"]
 """The deliberate deviations of a server with the extension x-approvals, with the reasons."""
 
 _MAX_SILENT_CHECKS: Final = 3
-_MIN_CLOSE_SECONDS: Final = 20.0  # the time limit of a disconnection, even if that of checks is shorter
+_MIN_CLOSE_SECONDS: Final = 20.0  # the time limit of a disconnection, even if checks have a shorter one
 _MANIFEST_TIME_FACTOR: Final = 3  # a server may still be starting
-_MANIFEST_ROWS: Final[Mapping[TransportName, tuple[str, ...]]] = {  # demand the manifest as the first message
+_MANIFEST_ROWS: Final[Mapping[TransportName, tuple[str, ...]]] = {  # the rows that demand the manifest first
     "http": ("TRANS-10", "TRANS-29"),
     "websocket": ("TRANS-02",),
     "stdio": ("TRANS-25", "TRANS-31"),
@@ -94,7 +94,7 @@ async def _receive_manifest(test: ServerTest, rows: tuple[str, ...], seconds: fl
 
 
 async def _wait_until_ready(test: ServerTest, connection: Connection) -> bool:
-    """Wait until the server is ready; return False as soon as it evaluates an intent while it is booting."""
+    """Wait until the server is ready; return False if it evaluates an intent while it is booting."""
     test.report.check = "A server that is booting evaluates nothing"
     while test.manifest.get("status") == "booting":
         request = message("intent_request", {"intent": {"name": "conformance_booting"}})
@@ -114,7 +114,7 @@ async def _wait_until_ready(test: ServerTest, connection: Connection) -> bool:
 
 
 async def _run_checks(test: ServerTest, checks: list[Check], seconds: float) -> None:
-    silent_count = 0  # checks without an answer since the last answer
+    silent_count = 0  # the number of checks without an answer since the last answer
     has_access = not test.auth_required or test.plan.credentials.token is not None
     for check in checks:
         if test.report.transport not in check.transports:
@@ -147,7 +147,7 @@ async def _run_check(test: ServerTest, check: Check, seconds: float) -> bool:
         expected, seen = "answers as the specification has them", f"{type(error).__name__}: {error}"
     except (ClientError, TimeoutError) as error:
         has_answered, expected, seen = False, f"an answer within {seconds:g} s", str(error) or "nothing"
-    if expected:
+    if expected:  # the check ended early
         for row in check.rows:
             if row not in test.noted:
                 test.note(row, False, expected, seen)

@@ -44,8 +44,8 @@ class Check:
     rows: tuple[str, ...]
     level: int  # the lowest conformance level with these requirements
     transports: Transports
-    needs_credential: bool  # whether it needs a credential if the server requires authentication
-    time_factor: float  # the time limit of the test, in multiples of the usual one
+    needs_credential: bool  # whether the check needs a credential if the server requires authentication
+    time_factor: float  # the time limit of the check, as a multiple of the usual limit
 
 
 def check(
@@ -77,7 +77,7 @@ def transport_of(target: Target) -> TransportName:
 
 
 class Untested(Exception):
-    """A check cannot be made; the message is the reason for the report."""
+    """A check that cannot be executed; the message is the reason for the report."""
 
 
 def require(value: T | None, reason: str) -> T:
@@ -110,7 +110,7 @@ class ServerTest:
         self.report = report
         self.watcher = watcher
         self.now = now  # the start of the test, as Unix time in seconds
-        self.first_message: ServerMessage  # of the shared connection
+        self.first_message: ServerMessage  # the first message on the shared connection
         self.manifest: dict[str, Any] = {}  # the payload of the manifest
         self.cache: dict[str, Any] = {}  # results that several checks use
         self.check: Check | None = None  # the current check
@@ -157,13 +157,13 @@ class ServerTest:
         return connection
 
     async def disconnect(self) -> None:
-        """Close the shared connection; its next use opens another."""
+        """Close the shared connection; the next use opens a new one."""
         connection, self.shared_connection = self.shared_connection, None
         if connection is not None:
             await connection.close()
 
     async def authenticate(self, connection: SessionConnection, token: str | None = None) -> ServerMessage:
-        """Send this token, or that of the plan, in the scheme of the plan."""
+        """Send this token, by default the token of the plan, in the scheme of the plan."""
         credentials = self.plan.credentials
         payload = {"scheme": credentials.scheme, "token": token or credentials.token}
         return await connection.request(encode(message("authenticate", payload)))
@@ -171,7 +171,7 @@ class ServerTest:
     async def request_as(
         self, token: str | None, envelope: Mapping[str, Any], endpoint: Endpoint = "evaluate"
     ) -> ServerMessage:
-        """Send a request with another credential, or with none; if the server has sessions, in a session of its own."""
+        """Send a request with another credential, or with none; over a transport with sessions, in a new session."""
         connection = await self.connection()
         if isinstance(connection, HttpConnection):
             headers = self.plan.credentials.headers_of(token)
@@ -201,7 +201,7 @@ class ServerTest:
     def note_error(self, answer: ServerMessage, code: str | Sequence[str], *rows: str, about: str) -> bool:
         """Record whether the answer is an error with this code (or one of these), and return whether it is.
 
-        It is recorded for ``rows``, and for the rows of the codes if the check has these. ``about`` is the request.
+        The result is recorded for ``rows``, and for the rows of the codes that the check has. ``about`` is the request.
         """
         assert self.check is not None
         codes = (code,) if isinstance(code, str) else tuple(code)
@@ -252,7 +252,7 @@ class ServerTest:
     async def usable_intent(self) -> PlannedIntent:
         """Return an intent that the server evaluates without an error, if possible one that returns tools.
 
-        The intents are those of the plan, or else of the manifest. Raises :class:`Untested` if there is none.
+        The intents come from the plan, or else from the manifest. Raises :class:`Untested` if no intent is usable.
         """
         if "intent" not in self.cache:
             self.cache["intent"] = await self._find_intent()
@@ -277,7 +277,7 @@ class ServerTest:
                 yield PlannedIntent(label=name, name=name, eval_time=format_instant(self.now))
 
     def assertable_predicate(self, condition: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
-        """Return the first predicate schema of the manifest that clients may assert and that meets the condition."""
+        """Return the first schema in the manifest of an assertable predicate that meets the condition."""
         for schema in self.predicate_schemas:
             if schema.get("direction", "both") != "output" and condition(schema):
                 return schema
@@ -307,7 +307,7 @@ class ServerTest:
         return await self.request(invocation_message(macro_id, args, **members))
 
     def manifest_limit(self, name: str) -> int:
-        """Return a member of ``limits`` in the manifest. Raises :class:`Untested` if it has none."""
+        """Return a member of ``limits`` in the manifest. Raises :class:`Untested` if the member is absent."""
         value = get_path(self.manifest, "limits", name)
         if type(value) is not int:
             raise Untested(f"the manifest has no limits.{name}")

@@ -35,7 +35,7 @@ _TESTS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {  # functions of the 
     "$json": lambda argument, value: isinstance(value, str) and _dump(_parse(argument)) == _dump(_parse(value)),
     "$exactly": lambda argument, value: isinstance(value, dict) and value.keys() == argument.keys(),  # no other members
     "$keys": lambda argument, value: isinstance(value, dict) and value.keys() == set(argument),
-    "$each": lambda _, value: isinstance(value, list) and value != [],  # and each element passes
+    "$each": lambda _, value: isinstance(value, list) and value != [],  # differences() tests each element
     "$ascending": lambda key, value: isinstance(value, list) and value == sorted(value, key=lambda item: item[key]),
     "$absent": lambda _, value: value is _MISSING or value is False or value == {},
     "$not": lambda argument, value: value is not _MISSING and any(differences(argument, value)),
@@ -52,7 +52,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     pad: int = 0  # the size to which the request is padded with spaces
     repeat: int = 1  # how often the request is sent before the first answer is read; ``<n>`` is the count
     unterminated: bool = False  # whether the input ends after the request, without a newline
-    wait: float = 0.0  # seconds before the request is sent, for an expiry in the host
+    wait: float = 0.0  # seconds before the request is sent, in which leases of the host may expire
     expect: Mapping[str, Any] | None = None  # the expected answer; None for no output
     capture: Mapping[str, str] = {}  # the JSON pointer into the answer for each new name
 
@@ -62,10 +62,10 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     name: str
     arguments: tuple[str, ...] = ()
-    rows: tuple[str, ...] = ()  # ids of the requirements that it tests
+    rows: tuple[str, ...] = ()  # ids of the requirements that the conversation tests
     needs: tuple[str, ...] = ()  # roles that the cast must have
-    ours: bool = False  # whether it tests more than the contract, or what the C++ toolhost does not implement
-    leases: bool = False  # whether it needs a host that issues leases on its pipe
+    ours: bool = False  # whether it tests additions to the contract, or parts that the C++ toolhost lacks
+    leases: bool = False  # whether the conversation needs a host that issues leases on its pipe
     environ: Mapping[str, str] = {}  # additional environment variables
     step: tuple[Step, ...] = ()
     end: str = "empty line"  # what ends the input, or "end of input"
@@ -146,7 +146,7 @@ async def _converse(conversation: Conversation, process: Process, names: dict[st
             names["n"] = str(count)
             text = fill(step.line, names) if step.send is None else json.dumps(fill(step.send, names))
             line = (text.encode() if step.hex is None else bytes.fromhex(step.hex)).ljust(step.pad)
-            if not stdin.is_closing():  # as after the end of the host
+            if not stdin.is_closing():  # the pipe closes when the host ends
                 stdin.write(line if is_last else line + b"\n")
         if is_last:
             stdin.write_eof()
@@ -166,7 +166,7 @@ async def _converse(conversation: Conversation, process: Process, names: dict[st
                 except LookupError:
                     return [*errors, f"step {number}: the answer has no {pointer}"]
     if not is_last:
-        # A host that reads on after an empty line answers the request behind it.
+        # A host that wrongly reads on after the empty line would answer the request that follows.
         stdin.write(b'\n{"aid":"AID.AFTER.THE.END"}\n' if conversation.end == "empty line" else b"")
         stdin.write_eof()
     rest_bytes = await asyncio.wait_for(stdout.read(), patience)

@@ -6,8 +6,8 @@ classes, checks, judgement                   42 failure classes; the checks that
 turn, states, witness                        turns and their builder; the typestate; verifiable records
 policy                                       policy packages
 
-Verdicts are computed from rows; a claim about the turn can make a verdict stricter, never laxer. The package uses no
-clock, files, processes or randomness. In its modules, *upstream* is the reference implementation.
+Verdicts are computed from rows; a claim of the runtime can make a verdict stricter, never laxer. The package uses
+no clock, files, processes or randomness. In its modules, *upstream* is the reference implementation.
 """
 
 from manglecp.base.lazy import attach

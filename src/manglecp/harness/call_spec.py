@@ -1,7 +1,7 @@
 """The call spec: 35 fields that bind a turn to its policies.
 
 A field whose name ends in ``Digest`` references a policy document; one that ends in ``Policy`` holds the policy itself.
-The first eleven fields, those of upstream (the reference implementation), are required; others are judged if present.
+The first eleven fields, those of upstream (the reference implementation), are required; the rest is judged if present.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from manglecp.harness.readers import (
 
 
 class ToolChoice(JsonRecord, frozen=True):
-    """The mode is ``auto``, ``any`` or ``specific``; ``tool_name`` belongs to ``specific``."""
+    """The mode is ``auto``, ``any`` or ``specific``; ``tool_name`` is the tool that ``specific`` requires."""
 
     mode: Word = None
     tool_name: Text = None
@@ -53,7 +53,7 @@ def _read_parallel_policy(value: Any) -> ParallelPolicy | None:
     if isinstance(value, dict):
         return reader_of(ParallelPolicy)(value)
     word = read_word(value)
-    return None if word is None else ParallelPolicy(word == "allow")  # an unknown word allows nothing
+    return None if word is None else ParallelPolicy(word == "allow")  # an unknown word forbids parallel calls
 
 
 def _read_tool_name(row: dict[str, Any]) -> str:
@@ -61,7 +61,7 @@ def _read_tool_name(row: dict[str, Any]) -> str:
 
 
 class AllowedTool(JsonRecord, frozen=True):
-    """An entry of the allow-list, which may pin the schema of the tool, or its digest."""
+    """An entry of the allow-list, optionally with the pinned schema of the tool or the digest of that schema."""
 
     tool_name: Annotated[str, Member(_read_tool_name, computed=True)]
     schema_digest: Text = None
@@ -152,4 +152,4 @@ class CallSpec(JsonRecord, frozen=True):
     protocol_state_policy: ProtocolStatePolicy | None = None
 
 
-UPSTREAM_FIELDS: Final = CallSpec.__struct_encode_fields__[:11]  # the required fields; upstream digests these alone
+UPSTREAM_FIELDS: Final = CallSpec.__struct_encode_fields__[:11]  # the required fields; upstream digests no others

@@ -2,7 +2,8 @@
 
 Formats that this project defined use :mod:`manglecp.base.json` instead. Object keys are sorted by code point, there is
 no white space, text is UTF-8 with the escapes that JSON requires. Numbers that implementations write differently
-(exponents, minus zero) are written as text. The same values as in :mod:`manglecp.base.json` have no canonical form.
+(exponents, minus zero) are written as text. A value has no canonical form here if it has none in
+:mod:`manglecp.base.json`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 def canonical(value: Any) -> bytes:
     """Return the canonical JSON of a value of dicts, lists, strings, numbers, booleans and None.
 
-    A :class:`msgspec.Raw` in it must hold canonical JSON. Raises :class:`~manglecp.base.json.Uncanonical`.
+    A :class:`msgspec.Raw` inside ``value`` must hold canonical JSON. Raises :class:`~manglecp.base.json.Uncanonical`.
     """
     if is_plain(value):
         return _encode(value)
@@ -35,7 +36,7 @@ def digest_v1(value: Any) -> str:
 
 
 def _rewrite(value: Any) -> Any:
-    """Return a copy in which numbers that implementations write differently are text; the depth was checked."""
+    """Return a copy in which numbers that implementations write differently are text. The depth is bounded."""
     kind = type(value)
     if kind is dict:
         return {key: _rewrite(part) for key, part in value.items()}

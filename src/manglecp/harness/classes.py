@@ -3,8 +3,8 @@
     CallSpec -> ToolRequests -> ToolResults -> ToolUse -> JoinClosed -> MutationReady
 
 Each failure class blocks a state: while a finding has this class, the turn cannot reach that state or a later one. A
-turn is **closed** if no finding blocks JoinClosed or an earlier state; it may **mutate** if it has no finding at all,
-and a mutation. :mod:`.checks` derive findings from evidence; a claim of the runtime can add a finding, never
+turn is **closed** if no finding blocks JoinClosed or an earlier state; it may **mutate** if it has a mutation and
+no finding at all. :mod:`.checks` derive findings from evidence; a claim of the runtime can add a finding, never
 remove one. A :class:`Finding` is a class, the row that raised it and a message; its id depends on class, row and turn,
 not on the message.
 """
@@ -162,12 +162,12 @@ class Finding:
     failure: FailClass
     where: str  # the offending row: ``toolUse/g1``, ``protocolState``, ``governanceProfile/evalGate``
     message: str
-    call_id: str = ""  # this and the next one identify the turn; sort_findings() sets them
+    call_id: str = ""  # call_id and join_digest identify the turn; sort_findings() sets both
     join_digest: str | None = None
 
     @property
     def law(self) -> str:
-        """The violated section of the specification; it has one section per state."""
+        """The violated section of the specification, which has one section per state."""
         return f"HARNESS-TYPESTATE-4.{self.failure.blocks + 1}"
 
     @property
@@ -241,7 +241,7 @@ ESCALATIONS: Final = tuple(action.value for action in Escalation)
 
 @dataclass(frozen=True, slots=True)
 class RetryRule:
-    """The total number of attempts of a class, and the escalation after the last one."""
+    """How often a turn may be attempted if a class fails it, and the escalation after the last attempt."""
 
     max_attempts: int
     backoff: str  # one of BACKOFFS
@@ -275,9 +275,9 @@ class RetryDecision:
 class RetryPolicy:
     """The default rules of the failure classes, changed by ``document``, a validated ``retry`` document.
 
-    A class without attempts left decides to stop; otherwise the strictest class decides (upstream: the first one by
-    name that has a rule). A class that is never retried has one attempt, which no document can change. The backoff is a
-    label; the caller waits.
+    If a class has no attempts left, its rule decides to stop. Otherwise the strictest class decides (upstream: the
+    first class by name that has a rule). A class that is never retried has one attempt, which no document can change.
+    The backoff is a name only: the caller waits.
     """
 
     def __init__(self, document: Mapping[str, Any] | None = None) -> None:
@@ -297,8 +297,8 @@ class RetryPolicy:
         if not names:
             raise ValueError("no failure class was given")
         attempts_left = {name: self.rules[name].max_attempts - attempt for name in names}
-        if last := next((name for name in names if attempts_left[name] <= 0), None):
-            return RetryDecision(NextStep.STOP, last, 0, "none", self.rules[last].escalation)
+        if exhausted := next((name for name in names if attempts_left[name] <= 0), None):
+            return RetryDecision(NextStep.STOP, exhausted, 0, "none", self.rules[exhausted].escalation)
         strictest_class = names[0]
         step = _NEXT_STEPS[RETRY_KINDS[strictest_class]]
         backoff, least_left = self.rules[strictest_class].backoff, min(attempts_left.values())

@@ -2,8 +2,8 @@
 
 A constraint that is absent differs from one that is empty: an empty allow-list allows nothing. A policy document counts
 only if the call spec has its digest; otherwise it has *drifted*, supplies no terms, and raises the failure class of its
-kind. An explicit constraint replaces the same member of a document; they are not intersected. The policies inside the
-call spec apply in addition to the constraints.
+kind. An explicit constraint replaces the same member of a document; the two are not intersected. The policies inside
+the call spec apply in addition to the constraints.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class RedTeamGate(JsonRecord, frozen=True):
     report_ref: Text = None
 
 
-def _red_team_gate(row: dict[str, Any]) -> RedTeamGate | None:
+def _read_red_team_gate(row: dict[str, Any]) -> RedTeamGate | None:
     read = reader_of(RedTeamGate)
     return read_member(row, "redTeamGate", read) or read_member(row, "adversarialGate", read)
 
@@ -195,7 +195,7 @@ class GovernanceProfile(JsonRecord, frozen=True):
     guardrail_stages: OrderedWords = None
     eval_gate: EvalGate | None = None
     eval_evidence: EvalEvidence | None = None
-    red_team_gate: Annotated[RedTeamGate | None, Member(_red_team_gate, computed=True)] = None
+    red_team_gate: Annotated[RedTeamGate | None, Member(_read_red_team_gate, computed=True)] = None
     observability_mode: Annotated[str | None, Member(_read_mode)] = None
     processor_ref: Text = None
     risk_tier: RiskTier | None = None
@@ -227,7 +227,7 @@ class MutationConstraints(JsonRecord, frozen=True):
 
 
 class Constraints(JsonRecord, frozen=True):
-    """All constraints. The presence of governance constraints, or a claim in the profile, opens the governance gate."""
+    """All constraints. The presence of governance constraints, or a claim in the profile, makes governance apply."""
 
     tool_constraints: ToolConstraints = ToolConstraints()
     protocol_constraints: ProtocolConstraints = ProtocolConstraints()
@@ -251,10 +251,10 @@ class PolicyKind(NamedTuple):
 
     digest_field: str  # the field of the call spec with its digest
     drift_class: FailClass  # raised if the digest of the document differs
-    read: Reader[Any] = lambda _: None  # returns the terms that it supplies; by default none
+    read: Reader[Any] = lambda _: None  # returns the terms that the document supplies; None by default
 
 
-def _member(name: str, read: Reader[Any]) -> Reader[Any]:
+def _member_of(name: str, read: Reader[Any]) -> Reader[Any]:
     """Return a reader of a document that supplies one member only."""
     return lambda document: read_member(document, name, read)
 
@@ -262,10 +262,10 @@ def _member(name: str, read: Reader[Any]) -> Reader[Any]:
 # fmt: off
 DOCUMENTS: Final = {
     "toolCatalog": PolicyKind(
-        "tool_catalog_digest", classes.DISCOVERY_MISMATCH, _member("tools", list_of(reader_of(CatalogEntry)))),
-    "deferPolicy": PolicyKind("defer_policy_digest", classes.DISCOVERY_MISMATCH, _member("deferred", read_texts)),
+        "tool_catalog_digest", classes.DISCOVERY_MISMATCH, _member_of("tools", list_of(reader_of(CatalogEntry)))),
+    "deferPolicy": PolicyKind("defer_policy_digest", classes.DISCOVERY_MISMATCH, _member_of("deferred", read_texts)),
     "toolExamples": PolicyKind("tool_example_digest", classes.EXAMPLES),
-    "allowedCallers": PolicyKind("allowed_callers_digest", classes.CALLER, _member("tools", read_words_by_name)),
+    "allowedCallers": PolicyKind("allowed_callers_digest", classes.CALLER, _member_of("tools", read_words_by_name)),
     "toolRenderProtocol": PolicyKind("tool_render_protocol_digest", classes.QUEUE),
     "reminderQueuePolicy": PolicyKind("reminder_queue_policy_digest", classes.QUEUE),
     "stateViewPolicy": PolicyKind("state_view_policy_digest", classes.QUEUE),
@@ -274,15 +274,15 @@ DOCUMENTS: Final = {
         "decomposition_policy_digest", classes.DECOMPOSITION, reader_of(DecompositionConstraints)),
     "governancePolicy": PolicyKind("governance_policy_digest", classes.PACKAGE_MISMATCH),
     "guardrailStagePolicy": PolicyKind(
-        "guardrail_stage_policy_digest", classes.STAGE_MISSING, _member("requiredStages", read_words)),
+        "guardrail_stage_policy_digest", classes.STAGE_MISSING, _member_of("requiredStages", read_words)),
     "evalGatePolicy": PolicyKind(
-        "eval_gate_policy_digest", classes.LINEAGE_MISSING, _member("thresholds", read_numbers_by_name)),
+        "eval_gate_policy_digest", classes.LINEAGE_MISSING, _member_of("thresholds", read_numbers_by_name)),
     "redTeamPolicy": PolicyKind("red_team_policy_digest", classes.RED_TEAM_UNMET, reader_of(RedTeamTerms)),
-    "contextScope": PolicyKind("context_scope_digest", classes.SCOPE, _member("roles", _read_role_scopes)),
+    "contextScope": PolicyKind("context_scope_digest", classes.SCOPE, _member_of("roles", _read_role_scopes)),
     "handoffContract": PolicyKind(
         "handoff_contract_digest", classes.TARGET_DISALLOWED, reader_of(HandoffConstraints)),
     "mutationPolicy": PolicyKind(
-        "mutation_policy_digest", classes.MUTATION_POLICY_MISMATCH, _member("requiredCapabilityClaims", read_texts)),
+        "mutation_policy_digest", classes.MUTATION_POLICY_MISMATCH, _member_of("requiredCapabilityClaims", read_texts)),
 }
 # fmt: on
 
@@ -304,7 +304,7 @@ class PolicyDocuments:
     __slots__ = ("contents", "drifted_kinds", "terms")
 
     def __init__(self, contents: Mapping[str, Any], call: CallSpec) -> None:
-        self.contents = contents  # by kind
+        self.contents = contents  # the documents, by kind
         self.terms: dict[str, Any] = {}  # supplied by the documents that have not drifted, by kind
         drifted_kinds = []
         for name in sorted(contents):
@@ -333,7 +333,7 @@ class Terms:
     compaction: CompactionTerms
     decomposition: DecompositionConstraints
     handoff: HandoffConstraints
-    required_stages: tuple[str, ...]  # in the order of STAGES
+    required_stages: tuple[str, ...]  # sorted as in STAGES
     eval_thresholds: dict[str, float]
     red_team: RedTeamTerms
     required_claims: tuple[str, ...] | None
@@ -344,25 +344,25 @@ def combine_terms(constraints: Constraints, documents: PolicyDocuments, *, is_ha
     term_of = documents.terms.get
     catalog = term_of("toolCatalog")
     catalog_tools = None if catalog is None else tuple(entry.tool_name for entry in catalog)
-    stages = _explicit_or(governance and governance.required_guardrail_stages, term_of("guardrailStagePolicy"))
+    stages = _prefer_explicit(governance and governance.required_guardrail_stages, term_of("guardrailStagePolicy"))
     claims = constraints.mutation_constraints.required_capability_claims
     return Terms(
-        catalog_tools=_explicit_or(tool.catalog_tools, catalog_tools),
-        deferred_tools=_explicit_or(tool.deferred_tools, term_of("deferPolicy")) or (),
-        allowed_callers=_explicit_or(tool.allowed_callers, term_of("allowedCallers")) or {},
-        role_scopes=_explicit_or(constraints.context_constraints.role_scopes, term_of("contextScope")),
+        catalog_tools=_prefer_explicit(tool.catalog_tools, catalog_tools),
+        deferred_tools=_prefer_explicit(tool.deferred_tools, term_of("deferPolicy")) or (),
+        allowed_callers=_prefer_explicit(tool.allowed_callers, term_of("allowedCallers")) or {},
+        role_scopes=_prefer_explicit(constraints.context_constraints.role_scopes, term_of("contextScope")),
         compaction=constraints.runtime_constraints.compaction or term_of("compactionPolicy") or CompactionTerms(),
         decomposition=_merge(constraints.decomposition_constraints, term_of("decompositionPolicy")),
         # The contract document applies only to a turn that hands over; explicit constraints always apply.
         handoff=_merge(constraints.handoff_constraints, term_of("handoffContract") if is_handoff else None),
         required_stages=STAGES if stages is None else _sort_stages(stages),
-        eval_thresholds=_explicit_or(governance and governance.eval_thresholds, term_of("evalGatePolicy")) or {},
+        eval_thresholds=_prefer_explicit(governance and governance.eval_thresholds, term_of("evalGatePolicy")) or {},
         red_team=(governance and governance.red_team) or term_of("redTeamPolicy") or RedTeamTerms(),
-        required_claims=_explicit_or(claims, term_of("mutationPolicy")),
+        required_claims=_prefer_explicit(claims, term_of("mutationPolicy")),
     )
 
 
-def _explicit_or(explicit: Any, from_document: Any) -> Any:
+def _prefer_explicit(explicit: Any, from_document: Any) -> Any:
     return from_document if explicit is None else explicit
 
 
@@ -370,7 +370,7 @@ def _merge(explicit: R, document: R | None) -> R:
     if document is None:
         return explicit
     names = explicit.__struct_fields__
-    return type(explicit)(*(_explicit_or(getattr(explicit, name), getattr(document, name)) for name in names))
+    return type(explicit)(*(_prefer_explicit(getattr(explicit, name), getattr(document, name)) for name in names))
 
 
 def _sort_stages(stages: tuple[str, ...]) -> tuple[str, ...]:

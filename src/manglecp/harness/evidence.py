@@ -4,9 +4,9 @@ A row is normalised when it is read: texts are trimmed, synonyms replaced, and d
 and messages are not stored; rows hold their digests.
 
 Rows that are equal after normalisation are one row. Two different rows of one kind with one id are a contradiction and
-make the evidence invalid. Of results, only terminal ones can contradict one another; a result that is not terminal
-counts until there is a terminal one with its id. Rows without an id (accesses, artifacts, decisions, exports) cannot
-contradict one another. *Upstream* is the reference implementation of the harness.
+make the evidence invalid. Among results, only terminal ones can contradict one another; a result that is not terminal
+counts until there is a terminal result with the same id. Rows without an id (accesses, artifacts, decisions, exports)
+cannot contradict one another. *Upstream* is the reference implementation of the harness.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Row(JsonRecord, frozen=True):
 
 
 class ErrorEnvelope(JsonRecord, frozen=True):
-    """The error of a result. ``gaps`` are the missing members, which have defaults; a typed error has no gaps."""
+    """The error of a result. ``gaps`` names the missing members, which got defaults; a typed error has no gaps."""
 
     error_code: str
     retryable: bool
@@ -90,7 +90,7 @@ def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
     members = reader_of(_ErrorMembers)(row)
     raw, raw_json = read_member(row, "rawError", _read_raw_error) or (_RawError(), {})
     retryable = raw.retryable if members.retryable is None else members.retryable
-    # A blank ``errorCode`` hides ``code`` in the digests, as in upstream's, but not in ``gaps``; so does the message.
+    # As for upstream, a blank errorCode hides code (and errorMessage hides message) in the digests, but not in gaps.
     code = members.error_code or (raw.code if raw_json.get("errorCode") is None else raw.error_code)
     message = members.error_message or (raw.message if raw_json.get("errorMessage") is None else raw.error_message)
     values_by_member = {
@@ -200,7 +200,7 @@ def _read_payload_bytes(row: dict[str, Any]) -> int | None:
 
 
 def _read_error(row: dict[str, Any]) -> ErrorEnvelope | None:
-    envelope = read_envelope(row)  # also of a result that is not an error, because it raises for invalid members
+    envelope = read_envelope(row)  # read even if the status is ok, because invalid members must raise
     return envelope if _read_status(row) == "error" else None
 
 
@@ -509,7 +509,7 @@ class RowList:
         return self.extend((), value)
 
     def extend(self, rows: Iterable[Any], added: Any) -> tuple[Any, ...]:
-        """Return ``rows`` and the rows of the JSON list ``added``, arranged."""
+        """Return ``rows`` and the rows of the JSON list ``added``, in canonical order."""
         return self.arrange((*rows, *self._read_rows(added)))
 
     def arrange(self, rows: Iterable[Any]) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """The verdict over a turn, and its digests in two bundles.
 
-**v1** is byte for byte that of upstream (the reference implementation), so that both compute equal digests. It covers
+**v1** equals the bundle of upstream (the reference implementation): both compute equal digests. It covers
 eleven fields of the call spec and the members that upstream reads; its join digest does not cover the call spec.
 
 **v2** covers every input of a verdict (all normalised rows, the whole call spec, constraints and policy documents) and
@@ -26,9 +26,9 @@ from manglecp.harness.readers import JsonRecord
 from manglecp.harness.turn import Turn, read_turn
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
-"""Canonical JSON; its inputs were read by :mod:`.readers`, so each has a canonical form."""
+"""Encodes canonical JSON. It checks nothing: :mod:`.readers` has read all values, so each has a canonical form."""
 
-# The members that upstream reads of a row; a list that is empty, or a member that was not given, is omitted.
+# The members of a row that upstream reads; an empty list, or a member that was not given, is omitted.
 _UPSTREAM_REQUEST: Final = ("toolCallId", "toolName", "schemaDigest", "callerId", "searchRefDigest")
 _UPSTREAM_QUEUE: Final = ("queueId", "reducedDigest", "policyDigest")
 _UPSTREAM_HANDOFF: Final = ("target", "requiredArtifactRefs", "returnPathRef")
@@ -106,7 +106,7 @@ def digest_bundle_v1(turn: Turn) -> dict[str, str]:
 
 
 def digest_bundle_v2(turn: Turn, v1: dict[str, str], failure_classes: Iterable[str]) -> dict[str, str]:
-    """Return the digests that v1 lacks: of the whole call spec, of the uses, and of all evidence."""
+    """Return the digests that v1 lacks: of the whole call spec, of the uses with their reasons, and of all inputs."""
     evidence = turn.evidence
     call_digest = _digest(evidence.call_spec)
     all_inputs = {

@@ -2,11 +2,11 @@
 
 The annotations of a :class:`JsonRecord` define how each member is read; :func:`reader_of` compiles them. A list or an
 object in the place of another type makes the document unreadable (:class:`InvalidEvidence`). A scalar that is absent,
-null, blank or of the wrong type counts as *not given*: its reader returns None, and the checks decide whether that
-matters. Only a field without a default must be given.
+null, blank or of the wrong type counts as *not given*: its reader returns None, and the checks decide whether the
+value was needed. Only a field without a default must be given.
 
-Text is trimmed, words are lower-cased, lists without a meaningful order are sorted and deduplicated. The depth is
-bounded by the types, the size of lists, texts and verbatim values (schemas, policy documents) by limits.
+Text is trimmed, words are lower-cased, lists without a meaningful order are sorted and deduplicated. The types
+bound the depth; limits bound the size of lists, texts and verbatim values (schemas, policy documents).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from manglecp.harness.canonical_v1 import canonical
 
 
 class InvalidEvidence(ValueError):
-    """The document is unreadable. ``path`` is the JSON pointer to the reason."""
+    """The document is unreadable. ``path`` is the JSON pointer to the unreadable value."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(path, message)
@@ -43,7 +43,7 @@ class InvalidEvidence(ValueError):
         return self
 
 
-_MAX_ENTRIES: Final = 10_000  # of one list or object
+_MAX_ENTRIES: Final = 10_000  # in one list or object
 _MAX_TEXT_LENGTH: Final = 4 << 20  # characters
 _MAX_VERBATIM_BYTES: Final = 16 << 20
 
@@ -58,7 +58,7 @@ class JsonRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """How a field is read: from the member of its name, or, if ``computed``, from the whole object."""
+    """How a field is read: from the member with its name, or, if ``computed``, from all members of the object."""
 
     read: Reader[Any]
     computed: bool = False
@@ -119,7 +119,7 @@ def _check_container(value: Any, expected: str, types: type[Any] | tuple[type[An
 
 
 def _read_at(step: str | int, read: Reader[T | None], value: Any) -> T | None:
-    """Return the value that ``read`` returns; null is not given. The path of an error begins with ``step``."""
+    """Return the value that ``read`` returns; null counts as not given. The path of an error begins with ``step``."""
     try:
         return None if value is None else read(value)
     except InvalidEvidence as error:
@@ -137,7 +137,7 @@ def list_of(read: Reader[T | None]) -> Reader[tuple[T, ...]]:
     return read_each
 
 
-def _sorted(read: Reader[tuple[Any, ...]], distinct: bool) -> Reader[tuple[Any, ...]]:
+def _sorted_reader(read: Reader[tuple[Any, ...]], distinct: bool) -> Reader[tuple[Any, ...]]:
     """Return a reader that sorts the list; with ``distinct`` it also removes duplicates."""
 
     def read_sorted(value: Any) -> tuple[Any, ...]:
@@ -164,7 +164,7 @@ def mapping_of(read: Reader[T | None], words: bool = False) -> Reader[dict[str, 
 
 
 def canonical_form(value: Any) -> bytes:
-    """Return the canonical JSON. Raises :class:`InvalidEvidence` if there is none, or it is too long."""
+    """Return the canonical JSON. Raises :class:`InvalidEvidence` if the value has none, or a too long one."""
     try:
         form = canonical(value)
     except Uncanonical as error:
@@ -183,8 +183,8 @@ def read_verbatim(value: Any) -> Any:
 
 _texts: Final = list_of(read_text)
 _words: Final = list_of(read_word)
-read_texts: Final = _sorted(_texts, distinct=True)
-read_words: Final = _sorted(_words, distinct=True)
+read_texts: Final = _sorted_reader(_texts, distinct=True)
+read_words: Final = _sorted_reader(_words, distinct=True)
 read_words_by_word: Final = mapping_of(read_word, words=True)
 read_words_by_name: Final = mapping_of(read_words)
 read_numbers_by_name: Final = mapping_of(_read_number)
@@ -197,9 +197,9 @@ Flag: TypeAlias = Annotated[bool | None, Member(read_flag)]
 Integer: TypeAlias = Annotated[int | None, Member(read_integer)]
 Texts: TypeAlias = Annotated[tuple[str, ...], Member(read_texts)]  # a set of texts; empty if not given
 OptionalTexts: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_texts)]
-"""A set of texts that may also not be given."""
+"""A set of texts; None if not given."""
 OptionalWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_words)]
-Multiset: TypeAlias = Annotated[tuple[str, ...], Member(_sorted(_texts, distinct=False))]
+Multiset: TypeAlias = Annotated[tuple[str, ...], Member(_sorted_reader(_texts, distinct=False))]
 """Sorted texts, of which several may be equal."""
 OrderedWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]  # words in their order
 NumbersByName: TypeAlias = Annotated[dict[str, float] | None, Member(read_numbers_by_name)]
@@ -214,9 +214,9 @@ def reader_of(kind: type[R]) -> Reader[R]:
     return read
 
 
-@cache  # evaluating annotations is slow, and records refer to one another
+@cache  # evaluating annotations is slow, and several records contain the same type
 def _reader_of(kind: type[Any]) -> Reader[Any]:
-    fields = [(field.encode_name, field.default, _source_of(field.type)) for field in msgspec.structs.fields(kind)]
+    fields = [(field.encode_name, field.default, _member_of(field.type)) for field in msgspec.structs.fields(kind)]
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -236,7 +236,7 @@ def _reader_of(kind: type[Any]) -> Reader[Any]:
     return read
 
 
-def _source_of(annotation: Any) -> Member:
+def _member_of(annotation: Any) -> Member:
     """Return the Member of an annotation; a plain record type is read by its own annotations."""
     for metadata in getattr(annotation, "__metadata__", ()):
         if isinstance(metadata, Member):
@@ -246,8 +246,8 @@ def _source_of(annotation: Any) -> Member:
 
 
 def member_readers(kind: type[JsonRecord]) -> dict[str, tuple[str, Reader[Any]]]:
-    """Return the field name and the reader of each member, by its name. The record must not have computed fields."""
-    return {field.encode_name: (field.name, _source_of(field.type).read) for field in msgspec.structs.fields(kind)}
+    """Return the field name and the reader of each member, by member name. The record must not have computed fields."""
+    return {field.encode_name: (field.name, _member_of(field.type).read) for field in msgspec.structs.fields(kind)}
 
 
 def read_member(value: Mapping[str, Any], name: str, read: Reader[T | None]) -> T | None:

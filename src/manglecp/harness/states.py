@@ -4,10 +4,10 @@
     .request(rows, evidence)  .answer(rows, evidence)  .use(rows, evidence)
     .close(protocol_state, evidence)  .authorize(mutation, mutation_constraints)  -> MutationReady
 
-Each step adds evidence and judges all of it; a failure class that blocks the next state raises :class:`TurnBlocked`.
-Instances cannot be constructed, copied, pickled, changed or subclassed: each has a credential that references the
-instance, so an instance made with ``object.__new__``, or with the credential of another, is rejected. :func:`redeem`
-spends a ``MutationReady`` once, :func:`redeem_call` once per call that its mutation names.
+Each transition adds evidence and judges all evidence so far; a failure class that blocks the next state raises
+:class:`TurnBlocked`. Instances cannot be constructed, copied, pickled, changed or subclassed: each has a credential
+that references the instance, so an instance made with ``object.__new__``, or with the credential of another instance,
+is rejected. :func:`redeem` spends a ``MutationReady`` once, :func:`redeem_call` once per call that its mutation names.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ def _issue(
 
 
 def _reach(state_type: type[_T], builder: TurnBuilder, spent_calls: _SpentCalls) -> _T:
+    """Return the state of this type. Raises :class:`TurnBlocked` if a finding blocks it."""
     (state,) = (state for state in TurnState if state.title == state_type.__name__)
     if findings := find_blocking(builder.turn, state):
         raise TurnBlocked(state, findings)
@@ -170,11 +171,11 @@ class CallSpec(_State):
 
     @staticmethod
     def of(builder: TurnBuilder) -> CallSpec:
-        """Open a turn from a builder, which has validated its input."""
+        """Open a turn from a builder; the builder has validated its input."""
         return _reach(CallSpec, builder, _SpentCalls())
 
     def request(self, rows: Rows = (), evidence: JsonObject = _EMPTY) -> ToolRequests:
-        """Add the calls of the model; ``evidence`` may have the guardrail decisions made before they run."""
+        """Add the calls of the model; ``evidence`` may have the guardrail decisions made before the calls run."""
         return self._advance(ToolRequests, {**evidence, "toolRequests": rows})
 
 
@@ -190,7 +191,7 @@ class _CallAuthority(_State):
 
 @final
 class ToolRequests(_CallAuthority):
-    """Permitted requests."""
+    """A turn whose requests are permitted."""
 
     __slots__ = ()
 
@@ -205,7 +206,7 @@ class ToolRequests(_CallAuthority):
 
 @final
 class ToolResults(_State):
-    """Results of permitted calls that stayed within the boundaries set for their tools."""
+    """A turn with results of permitted calls, all within the boundaries of their tools."""
 
     __slots__ = ()
 
@@ -215,7 +216,7 @@ class ToolResults(_State):
 
 @final
 class ToolUse(_State):
-    """Results with their uses."""
+    """A turn with results and their uses."""
 
     __slots__ = ()
 
@@ -239,15 +240,15 @@ class JoinClosed(_JudgedState):
     def authorize(self, mutation: JsonObject | None = None, mutation_constraints: JsonObject = _EMPTY) -> MutationReady:
         """Return the right to one mutation: ``mutation``, or the one in the evidence. Spends this state.
 
-        ``mutation_constraints`` are those of the caller, above all the active policy digest. They are added to those
-        of the turn; claims that the turn requires stay required. Raises :class:`TurnBlocked`, and then spends nothing.
+        ``mutation_constraints`` of the caller, above all the active policy digest, replace those of the turn; claims
+        that the turn requires stay required. Raises :class:`TurnBlocked` without spending the state.
         """
         credential = _credential_of(self, JoinClosed)
         builder = credential.builder.with_evidence({"mutation": mutation})
         if mutation_constraints:
-            of_turn = builder.constraints.mutation_constraints
-            merged_constraints = {"activePolicyDigest": of_turn.active_policy_digest, **mutation_constraints}
-            if (claims := of_turn.required_capability_claims) is not None:
+            turn_constraints = builder.constraints.mutation_constraints
+            merged_constraints = {"activePolicyDigest": turn_constraints.active_policy_digest, **mutation_constraints}
+            if (claims := turn_constraints.required_capability_claims) is not None:
                 merged_constraints["requiredCapabilityClaims"] = [
                     *claims,
                     *(merged_constraints.get("requiredCapabilityClaims") or ()),
@@ -262,7 +263,7 @@ class JoinClosed(_JudgedState):
 
 @final
 class MutationReady(_JudgedState, _CallAuthority):
-    """The right to one mutation, once."""
+    """The right to make one mutation, once."""
 
     __slots__ = ()
 
@@ -271,7 +272,7 @@ def redeem(ready: MutationReady, kind: str, action: str) -> Judgement:
     """Spend the right to a mutation of this kind and action, and return its judgement.
 
     Call it before the mutation. Raises :class:`ForgedState` for a forged or spent right and :class:`WrongMutation` for
-    another mutation; then nothing is spent.
+    another mutation; both spend nothing.
     """
     credential = _credential_of(ready, MutationReady)
     judgement = ready.judgement
@@ -288,7 +289,7 @@ def redeem_call(authority: MutationReady | ToolRequests, *, call_id: str, tool_n
 
     Call it before the call runs. A ``MutationReady`` of the kind ``effect`` permits each call that its mutation
     names; ``ToolRequests`` permits each of its requests, for calls without effects. Raises :class:`ForgedState` for a
-    forged state or a second time, and :class:`WrongMutation` for any other call; then nothing is spent.
+    forged state or a second time, and :class:`WrongMutation` for any other call; both spend nothing.
     """
     call = NamedCall(call_id, tool_name, input_digest)
     credential = _credential_of(authority, ToolRequests if isinstance(authority, ToolRequests) else MutationReady)
@@ -308,19 +309,19 @@ def _is_named(credential: _Credential, call: NamedCall) -> bool:
 
 
 def replay_turn(document: Any, active_policy: str | None = None) -> MutationReady:
-    """Return the right to the mutation of a recorded turn, after a transition through all its states.
+    """Return the right to the mutation of a recorded turn, after all transitions of the turn.
 
     ``document`` is an input of :func:`.judgement.judge`. ``active_policy`` is the digest of the mutation policy in
     force; it overrides the document. Raises :class:`.InvalidEvidence` or :class:`TurnBlocked`.
     """
     if not isinstance(document, dict):
         raise InvalidEvidence("", "an object is expected")
-    judge(document)  # only for its errors, whose pointers are into the whole document
+    judge(document)  # only for its errors: their pointers are relative to the whole document
     constraints = {name: value for name, value in document.items() if name != "evidence"}
     evidence = dict(document["evidence"])
     call_spec, protocol_state = evidence.pop("callSpec"), evidence.pop("protocolState")
     requests, mutation = evidence.pop("toolRequests", None), evidence.pop("mutation", None)
-    # All evidence is added with the requests: a failure blocks the earliest state, and results have their caller edges.
+    # All evidence is added with the requests: a failure blocks the earliest state, and request checks use caller edges.
     tool_requests = CallSpec.open(call_spec, constraints).request(requests or (), evidence)
     mutation_constraints = _EMPTY if active_policy is None else {"activePolicyDigest": active_policy}
     return tool_requests.answer().use().close(protocol_state).authorize(mutation, mutation_constraints)

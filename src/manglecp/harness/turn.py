@@ -1,7 +1,7 @@
-"""A turn as it is judged: its evidence, the terms in force, and its rows by call; complete or under construction.
+"""A turn as the checks read it: its evidence, the terms in force, and its rows by call id; and the builder of a turn.
 
-:class:`TurnBuilder` reads each row once, when it is added, and results in the same turn as :func:`read_turn` of the
-whole document.
+:class:`TurnBuilder` reads each row once, when the row is added, and builds the turn that :func:`read_turn` would return
+for the whole document.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from manglecp.harness.evidence import (
 from manglecp.harness.readers import InvalidEvidence, member_readers, read_member, read_text, reader_of
 from manglecp.wire import validator_of
 
-PROGRAM: Final = "code_execution"  # the kind of a call that is a program, and the caller kind of the calls it makes
+PROGRAM: Final = "code_execution"  # the kind of a call that runs a program, and of the caller of that program's calls
 
 _read_constraints: Final = reader_of(Constraints)
 _CONSTRAINT_MEMBERS: Final = member_readers(Constraints)
@@ -50,16 +50,16 @@ class Turn:
         self.call = evidence.call_spec
         self.constraints = constraints
         self.documents = documents
-        self.schema_verdicts = schema_verdicts  # by call id: whether the arguments match all pinned schemas
+        self.schema_verdicts = schema_verdicts  # whether the arguments match all pinned schemas, by call id
         is_transfer = evidence.mutation is not None and evidence.mutation.kind == "transfer"
         self.terms = combine_terms(constraints, documents, is_handoff=is_transfer or evidence.handoff is not None)
         self.continues = evidence.protocol_state is not None and bool(evidence.protocol_state.continuation_allowed)
         self.has_ended = evidence.protocol_state is not None
         self.requests: dict[str, ToolRequest] = {row.tool_call_id: row for row in evidence.tool_requests}
         self.uses: dict[str, ToolUse] = {row.tool_call_id: row for row in evidence.tool_use}
-        self.results: dict[str, ToolResult] = {}  # terminal ones, by call id
+        self.results: dict[str, ToolResult] = {}  # the terminal results, by call id
         self.unfinished_ids: set[str] = set()  # ids of calls whose results are not terminal
-        self.caller_edges: dict[str, CallerEdge] = {}  # of the calls that a program made, by call id
+        self.caller_edges: dict[str, CallerEdge] = {}  # the edges to calls that a program made, by call id
         for row in evidence.tool_results:
             if row.is_terminal:
                 self.results[row.tool_call_id] = row
@@ -139,13 +139,13 @@ class TurnBuilder(NamedTuple):
 
     @classmethod
     def open(cls, call_spec: Mapping[str, Any], constraints: Mapping[str, Any]) -> TurnBuilder:
-        """Return a turn without rows. Raises :class:`.InvalidEvidence`."""
+        """Return the builder of a turn without rows. Raises :class:`.InvalidEvidence`."""
         document = {**constraints, "evidence": {"callSpec": dict(call_spec)}}
-        turn = read_turn(deepcopy(document), under_way=True)  # schemas and policy documents are not converted
+        turn = read_turn(deepcopy(document), under_way=True)  # schemas and policy documents are not copied by readers
         return cls(turn.evidence, turn.constraints, turn.documents, {})
 
     def with_call_id(self, call_id: str) -> TurnBuilder:
-        """Return the same turn, which must have no rows yet, with another call id."""
+        """Return a builder with another call id. Raises :class:`.InvalidEvidence` if evidence was added."""
         call_spec = self.evidence.call_spec
         normalized_id = read_text(call_id)
         if normalized_id is None or self.evidence != Evidence(call_spec):
@@ -155,7 +155,7 @@ class TurnBuilder(NamedTuple):
     def with_evidence(self, new_members: Mapping[str, Any]) -> TurnBuilder:
         """Return a builder with more evidence: rows are appended to their list, other members are replaced.
 
-        Raises :class:`.InvalidEvidence`; its path counts the added rows only.
+        Raises :class:`.InvalidEvidence`; an index in its path is the position among the added rows.
         """
         if new_members.get("callSpec") is not None:
             raise InvalidEvidence("/evidence/callSpec", "the call spec of a turn cannot be replaced")

@@ -1,8 +1,8 @@
 """The witness of a turn: a record that can be judged again without the payloads.
 
-It holds every normalised row, the constraints and policy documents, and the verdict. Verification judges again and
-compares the verdicts. Digests of payloads, arguments and messages, and the schema verdicts, cannot be recomputed; a
-verification lists them as taken *on record*.
+It holds every normalised row, the constraints and policy documents, and the verdict. Verification judges the rows again
+and compares the verdicts. Digests of payloads, arguments and messages, and the schema verdicts, cannot be recomputed; a
+verification lists them as *on record*: accepted as the witness has them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether the recomputed verdict is equal."""
+        """Whether the recomputed verdict and rows equal the recorded ones."""
         return not self.differences
 
     def as_json(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _read_recorded_turn(recorded: Any) -> Turn:
     if not isinstance(recorded, dict):
         raise InvalidEvidence("/turn", "is absent or not an object")
     try:
-        msgspec.json.encode(recorded)  # only for its errors
+        msgspec.json.encode(recorded)  # encoded only to raise its errors
     except (RecursionError, TypeError, UnicodeEncodeError) as error:
         raise InvalidEvidence("/turn", f"is not JSON: {error}") from None
     evidence = _convert(recorded, "evidence", Evidence)
@@ -123,7 +123,7 @@ def _read_recorded_turn(recorded: Any) -> Turn:
 
 
 def _convert(recorded: dict[str, Any], name: str, kind: type[T]) -> T:
-    """Return a typed member. Raises :class:`.InvalidEvidence` with the path in msgspec's message as a pointer."""
+    """Return a typed member. Raises :class:`.InvalidEvidence` whose pointer is the path in msgspec's message."""
     try:
         return msgspec.convert(recorded.get(name), kind)
     except msgspec.ValidationError as error:

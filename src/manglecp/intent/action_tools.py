@@ -1,8 +1,8 @@
 """Tools that no rule composes: an action that no rule or fact makes a step is a tool of the same name.
 
-The facts of such a tool are asserted when a pack is loaded, as if a fact file had them. They are left out where rules
-state the same about the tool, so rules add only what differs. What a rule with a variable can name follows from the
-clauses and facts that the variable comes from; if it may be any name, it is assumed to be that of every action.
+The facts of such a tool are asserted when a pack is loaded, as if a fact file had them. A fact is left out where rules
+state the same about the tool, so that rules need only state what differs. The names that a variable of a rule can have
+follow from the clauses and facts that bind it; a variable that may have any name is assumed to name every action.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from manglecp.intent.names import ColumnContent, NameFlow, RuleSet
 from manglecp.mangle import Fact, Key
 from manglecp.pack import ActionDescription, IntentSettings
 
-FILE: Final = "actions.py"  # of the facts, in messages
-SCORE: Final = 80  # of a tool whose relevance no rule decides
+FILE: Final = "actions.py"  # the place of these facts in messages
+SCORE: Final = 80  # the relevance of a tool for which no rule decides it
 GENERAL_INTENT: Final = IntentSettings(name="any", description="Use the tools of this pack")
-"""The intent of a pack that has such tools, lists no intent in pack.toml, and names none in rules of the domain."""
+"""The intent of a pack with these tools that lists no intent in pack.toml and names none in rules of the domain."""
 
 
 def definitions(rules: RuleSet, statements: Statements, outside: set[str]) -> Iterator[Fact]:
     """Yield the facts that define the tools. ``outside`` are predicates whose facts do not come from the pack."""
     columns = _Columns(rules, statements, outside)
     step_tools, described_tools = columns.content(("macro_step", 3), 0).names, columns.content(("macro", 2), 0).names
-    parts = [columns.content((predicate, 3), 2) for predicate in ("macro_step", "undo_step")]
-    if any(part.sources for part in parts):
+    step_actions = [columns.content((predicate, 3), 2) for predicate in ("macro_step", "undo_step")]
+    if any(content.sources for content in step_actions):
         return  # a rule can make any action a step
-    used_actions = step_tools.union(*(part.names for part in parts))
+    used_actions = step_tools.union(*(content.names for content in step_actions))
     used_actions |= {action.preview for action in rules.pack.actions.values() if action.preview is not None}
     for action in rules.pack.actions.values():
         if action.tool and action.name not in used_actions:
             yield Fact("macro_step", (action.name, 1, action.name))
             if action.name not in described_tools:
                 yield Fact("macro", (action.name, action.description.strip() or action.name.replace("_", " ").strip()))
-            yield from _exposed(action, statements)
+            yield from _parameter_bindings(action, statements)
 
 
 def relevance(rules: RuleSet, statements: Statements, outside: set[str], tools: set[str]) -> Iterator[Fact]:
-    """Yield the score of each of the tools whose relevance no rule decides. ``rules`` has the facts of the tools."""
+    """Yield ``relevant`` for each of ``tools`` that no rule selects. ``rules`` has the facts of :func:`definitions`."""
     columns = _Columns(rules, statements, outside)
     selected = [columns.content(key, 0) for key in (("mandatory", 1), ("relevant", 2))]
     if not any(content.sources for content in selected):
@@ -47,15 +47,15 @@ def relevance(rules: RuleSet, statements: Statements, outside: set[str], tools: 
             yield Fact("relevant", (tool, SCORE))
 
 
-def _exposed(action: ActionDescription, statements: Statements) -> Iterator[Fact]:
-    """Keep the optional parameters of a tool for which rules declare others; see :func:`.input_schema.input_schema`."""
+def _parameter_bindings(action: ActionDescription, statements: Statements) -> Iterator[Fact]:
+    """Yield ``arg_from`` for unbound parameters: a tool with declared arguments hides optional ones (TOOL-09)."""
     if not statements.of(action.name, "macro_param", 3):
         return
     bound = {
         statement.args[2]
         for key in (("arg_value", 4), ("arg_from", 4), ("arg_step", 5), ("arg_kept", 5))
         for statement in statements.of(action.name, *key)
-        if key[0] != "arg_value" or not statement.premises  # where its rule does not hold, clients give the value
+        if key[0] != "arg_value" or not statement.premises  # where a rule does not hold, clients give the value
     }
     for param in action.input_schema.get("properties", {}):
         if bound.isdisjoint((param, None)) and param not in action.previewed:

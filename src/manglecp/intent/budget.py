@@ -3,7 +3,7 @@
 A response shrinks along one fixed path: inline skills become references, resources are removed one by one, full tools
 become condensed, then minimal, and finally tools are removed together with their dependents. Each stage starts with
 the lowest score; upgraded tools come last. A binary search finds the first response that fits, so a larger budget never
-removes or demotes a tool that a smaller one would show, and every response is closed under ``requires``.
+removes or demotes a tool that a smaller budget would show, and every response is closed under ``requires``.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Coll
     requires = {tool.tool: tool.requires for tool in ranked}
     names: set[str] = set()
     for tool in sorted(ranked, key=lambda tool: tool.macro_id not in upgrades):  # stable: within each group best first
-        new = closure([tool.tool], requires) & (requires.keys() - names)
-        if len(names) + len(new) <= max_tools:
-            names |= new
+        added = closure([tool.tool], requires) & (requires.keys() - names)
+        if len(names) + len(added) <= max_tools:
+            names |= added
     return [tool for tool in ranked if tool.tool in names]
 
 
-_encoder: Final = msgspec.json.Encoder(order="deterministic")  # as responses are encoded, so that tokens are exact
+_encoder: Final = msgspec.json.Encoder(order="deterministic")  # the encoding of responses, so that counts are exact
 
 
 class FittedResponse(msgspec.Struct, frozen=True):
-    """The tools and skills of a response, as views and as rendered, and the number of their tokens."""
+    """The tools of a response as views and rendered, its rendered skills, and the number of tokens of both."""
 
     views: tuple[ToolView, ...]
     tools: tuple[MacroTool, ...]
@@ -143,13 +143,13 @@ def render_all(tools: Iterable[ToolView], skills: Skills, counter: Counter) -> F
 def _edits(
     tools: Sequence[ToolView], skills: Skills, counter: Counter, upgrades: frozenset[str]
 ) -> Iterator[dict[str, ToolView | None]]:
-    """Yield the steps of the path: changed tools by name, None for removed ones. After the last there is no tool."""
+    """Yield the edits of the path: the changed views by tool, None for a removed tool. The last edit leaves no tool."""
     views = {tool.definition.tool: tool for tool in tools}
     dependents: dict[str, list[str]] = {}
     for name, view in views.items():
         for needed in view.definition.requires:
             dependents.setdefault(needed, []).append(name)
-    lowest_first = sorted(views, reverse=True)  # of equal scores, the last name first
+    lowest_first = sorted(views, reverse=True)  # with equal scores, the last name comes first
     lowest_first.sort(key=lambda name: (views[name].definition.macro_id in upgrades, views[name].definition.score))
 
     def change(name: str, **changes: object) -> dict[str, ToolView | None]:
@@ -158,7 +158,7 @@ def _edits(
 
     for name in lowest_first:
         for skill_id in sorted(views[name].inline):
-            text = skills[skill_id]  # referenced only if the reference is shorter
+            text = skills[skill_id]  # stays inline if a reference would not be shorter
             if _tokens(text, counter) > counter.count(_encoder.encode(skill(text))):
                 yield change(name, inline=views[name].inline - {skill_id})
     for name in lowest_first:

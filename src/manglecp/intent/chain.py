@@ -1,7 +1,7 @@
 """The chain of a macro-tool: its steps, the sources of their arguments, its result and its interface.
 
 A chain depends on derived facts and the descriptions of actions only. A tool with two values of a single-valued
-predicate has no chain: the rules do not determine what it does.
+predicate has no chain: the rules do not determine what the tool does.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _step_content(step: ChainStep) -> dict[str, Any]:
         "after": sorted(step.after),
         "on_error": step.on_error,
         "undo": step.undo and {"action": step.undo.action, "arguments": _argument_content(step.undo.arguments)},
-        **({} if step.lasting else {"lasting": False}),  # omitted by default: it was added later
+        **({} if step.lasting else {"lasting": False}),  # true is omitted: older digests stay valid
     }
 
 
@@ -104,8 +104,8 @@ def safety(
 ) -> SafetyData:
     """Combine what rules state about a tool with what the actions of its steps declare.
 
-    A chain is reversible if all its actions are. Idempotent actions do not make a chain idempotent: the first may
-    revert what the second did. So only the action of a single step counts.
+    A chain is reversible if all its actions are, but idempotent only if its single action is: when a chain of several
+    idempotent actions is repeated, the first action may revert the effect of the second.
     """
     return SafetyData(
         requires_user_confirmation=needs_confirmation,
@@ -137,18 +137,18 @@ class Chain:
 
     digest: str
     steps: tuple[ChainStep, ...]
-    ordered: bool  # whether steps run in the order of their numbers, else in that of their ``after``
+    ordered: bool  # whether steps run in the order of their numbers; otherwise their ``after`` orders them
     results: tuple[tuple[str, int, str], ...]  # members of the result object: key, step, JSON Pointer
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
     side_effects: tuple[str, ...]
-    actions: tuple[ActionDescription, ...]  # of the steps
+    actions: tuple[ActionDescription, ...]  # the action of each step
 
 
 def chain(tool: str, rows: Rows, actions: Mapping[str, ActionDescription]) -> Chain:
     """Return the chain of a tool. Raises :class:`Flaw`."""
     for name, key_columns in SINGLE_VALUED.items():
-        keys = [row[1:key_columns] for row in rows.get(name, ())]  # without the tool
+        keys = [row[1:key_columns] for row in rows.get(name, ())]  # row[0] is the tool
         if len(set(keys)) < len(keys):
             key = next(key for key in keys if keys.count(key) > 1)
             key_text = "".join(f", {value!r}" for value in key)
@@ -207,7 +207,7 @@ class _Builder:
         for source in sorted(sources):
             if source not in self.action_names or source == number or (self.ordered and source > number):
                 raise Flaw(f"step {number} takes an argument from step {source}, which does not run before it")
-        rows = [row[1:] for row in self.rows["step_after"]]  # without the tool
+        rows = [row[1:] for row in self.rows["step_after"]]  # row[0] is the tool
         after = {before for step, before in rows if step == number and before in self.action_names} | sources
         on_error = next((str(reaction) for _, n, reaction in self.rows["on_error"] if n == number), "stop")
         if on_error not in ON_ERROR:
@@ -223,7 +223,7 @@ class _Builder:
         )
 
     def _arguments(self, action: ActionDescription, bound: Mapping[str, Argument], where: str) -> Iterable[Argument]:
-        """Yield arguments in the order of parameters. An unbound parameter is a call argument of its name."""
+        """Yield the arguments in the order of the parameters. An unbound one takes the call argument of its name."""
         schema = action.input_schema
         listed: Mapping[str, Any] = schema.get("properties", {})
         unlisted = [name for name in bound if name not in listed]
@@ -241,7 +241,7 @@ class _Builder:
                     and param not in self.declared_schemas
                     and param not in schema.get("required", ())
                 ):
-                    continue  # the tool declares its arguments, and this one is optional
+                    continue  # the tool declares its arguments, and this optional parameter is not among them
                 argument = Argument(param, "call", param)
             if argument.source == "call":
                 self.exposed_parameters.append(ExposedParameter(argument.value, param, action.name, schema))
@@ -250,7 +250,7 @@ class _Builder:
     def _bind(
         self, value: str, call: str, step: str | None = None, kept: str | None = None
     ) -> dict[int, dict[str, Argument]]:
-        """Return the arguments by number of the step and parameter.
+        """Return the bound arguments by step number, then by parameter.
 
         ``value``, ``call``, ``step`` and ``kept`` are predicates, in order of precedence. They bind parameters to a
         fixed value, a call argument, a step result, or a value kept by an earlier run.

@@ -1,9 +1,9 @@
 """Compose the definition of a macro-tool from derived facts (vocabulary: ``rules/0_vocabulary.mg``).
 
 Equal facts about a tool make an equal definition, and most tools are the same for every request. So definitions are
-cached with the domain; the cache key holds every fact about the tool that differs from the base, which is evaluated
-without a request, so no request sees facts of another request. Score, window and dependencies depend on the whole
-evaluation and are filled in each time.
+cached with the domain. The base is evaluated without a request; the cache key holds every fact about the tool that
+differs from the base, so that no request sees facts of another request. Score, validity window and dependencies depend
+on the whole evaluation: they are not cached, but set for each request.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 # A tool is valid until the end that rules declare (``valid_for``, ``valid_until``), else as long as it stays selected:
-# until the last reason for its selection expires. Only tools whose selection can depend on time have such a window;
-# which tools these are follows from the rules, whatever the facts.
+# until the last reason for its selection expires. Only tools whose selection can depend on time have such a window:
+# ``Domain.expiring_tools``, which the rules determine, whatever the facts.
 def validity(domain: Domain, result: Result, tool: str, rows: Rows) -> tuple[int | None, int | None] | None:
     """Return ``not_before`` and ``expires_at`` in nanoseconds: (None, None) if unlimited, None for an expired tool.
 
@@ -52,7 +52,7 @@ def declared_end(rows: Rows, now: int) -> int | None:
 
 
 def _selection_end(domain: Domain, result: Result, tool: str, rows: Rows) -> int | None:
-    """Return when the last reason for the selection of the tool expires; None if one does not expire."""
+    """Return when the last reason for the selection of the tool expires; None if a reason never expires."""
     reasons = [Fact("kernel.needed", row) for row in rows.get("kernel.needed", ())]
     if "kernel.kept" in rows:  # the tool was chosen itself, not only as a dependency
         if domain.expiring_tools is not None and tool not in domain.expiring_tools:
@@ -71,19 +71,19 @@ SELECTION: Final[tuple[Key, ...]] = (
     *(("final_selected", 3), ("candidate", 3), ("kernel.kept", 1), ("kernel.needed", 1)),
     *(("valid_for", 2), ("valid_until", 2)),
 )
-"""The predicates that the fields of a definition depend on that are not cached; their first argument is the tool."""
-_OTHER_PREDICATES: Final = {  # with their arities
+"""The predicates that determine the uncached fields of a definition; their first argument is the tool."""
+_OTHER_PREDICATES: Final = {  # arities by predicate
     **dict.fromkeys(("needs_confirmation", "four_eyes", "reversible", "idempotent"), 1),
     **dict.fromkeys(("macro", "macro_summary", "needs_skill", "needs_approval", "requires"), 2),
     "instruction": 3,
     "needs_resource": 4,
 }
 COMPOSED: Final[tuple[Key, ...]] = (*PREDICATES.items(), *_OTHER_PREDICATES.items())
-"""All other predicates that a definition is composed from; their first argument is the tool."""
+"""The predicates that determine the cached fields of a definition; their first argument is the tool."""
 
 
 class CachedComposition:
-    """A definition without the fields that depend on the request, or a flaw; and the last definition made from it."""
+    """A definition without its uncached fields, or a flaw; and the last complete definition made from it."""
 
     __slots__ = ("last_definition", "template")
 
@@ -95,7 +95,7 @@ class CachedComposition:
 DefinitionCache: TypeAlias = LruCache[Any, CachedComposition]
 """Definitions over one base, by the facts about the tool that differ from the base."""
 MAX_DEFINITIONS: Final = 2048  # entries of a DefinitionCache
-_MAX_CACHE_KEY_SIZE: Final = 1000  # by :func:`part_size`: a value, or sixteen characters of a string, counts one
+_MAX_CACHE_KEY_SIZE: Final = 1000  # in units of :func:`part_size`: a value, or sixteen characters of a string
 
 
 class Composer:
@@ -112,13 +112,13 @@ class Composer:
     def compose(self, tool: str, rows: Rows | None = None) -> Definition:
         """Return the definition of a selected tool. Raises :class:`Flaw`.
 
-        ``rows`` has the facts about the tool of the predicates ``SELECTION`` and of the changed ones.
+        ``rows`` has the facts about the tool of the predicates ``SELECTION`` and of the changed predicates.
         """
         if rows is None:
             rows = self._result.select(tool, SELECTION + self._changed)
         selected: Any = rows["final_selected"][0]
         _, score, phase = selected
-        # Only predicates that the request changed: facts of the others are those of the base.
+        # The key needs only the predicates that the request changed: all others have the facts of the base.
         changed_rows = [tuple(rows.get(name, ())) for name, _ in self._changed]
         key = (tool, self._changed, *changed_rows)
         entry = self._domain.definitions.get(key)
@@ -127,7 +127,7 @@ class Composer:
                 entry = CachedComposition(self._template(tool))
             except Flaw as flaw:
                 entry = CachedComposition(type(flaw)(f"{escape_invisible(tool)}: {flaw.message}", flaw.fix))
-            # Clients influence the size of keys.
+            # An entry with a larger key is not cached: clients influence the size of keys.
             if sum(part_size(value) for group in changed_rows for row in group for value in row) <= _MAX_CACHE_KEY_SIZE:
                 self._domain.definitions.put(key, entry)
         template = entry.template
@@ -142,7 +142,7 @@ class Composer:
         if requires:
             requires = tuple([name for name in requires if self._result.find(("final_selected", 3), name)])
         last = entry.last_definition
-        if last is not None and _request_fields(last) == (*window, score, phase, requires):
+        if last is not None and _uncached_fields(last) == (*window, score, phase, requires):
             return last
         entry.last_definition = definition = replace(
             template,
@@ -155,7 +155,7 @@ class Composer:
         return definition
 
     def _template(self, tool: str) -> Definition:
-        """Return the definition, apart from the fields that depend on the whole evaluation. Raises :class:`Flaw`."""
+        """Return the definition without its uncached fields, which depend on the request. Raises :class:`Flaw`."""
         pack = self._domain.pack
         rows: dict[str, Any] = {**{name: [] for name, _ in COMPOSED}, **self._result.select(tool, COMPOSED)}
         tool_chain = chain(tool, rows, pack.actions)
@@ -193,7 +193,7 @@ class Composer:
         )
 
     def defaults(self, tool: str) -> Mapping[str, Any]:
-        """Return the defaults of the call arguments of a tool, which need not be selected or have steps."""
+        """Return the defaults of a tool's call arguments, even if the tool is not selected or has no steps."""
         try:
             return default_arguments(self._template(tool))
         except Flaw:
@@ -226,7 +226,7 @@ class Composer:
         return definitions, dict(sorted(flaws.items()))
 
 
-def _request_fields(definition: Definition) -> tuple[Any, ...]:
+def _uncached_fields(definition: Definition) -> tuple[Any, ...]:
     return definition.not_before, definition.expires_at, definition.score, definition.phase, definition.requires
 
 

@@ -1,8 +1,8 @@
 """Decisions: whether a principal may call a tool with these arguments now.
 
-A client may request a decision; admission and the gate before the first effect make the same one. Each runs the rules
-again: for the principal as it is now, with the current rules and server facts, at the server's clock. No earlier
-verdict and no validity window replaces it.
+A client may request a decision; admission, and the gate before the first effect, make the same decision again. Each
+time the rules run for the principal as it is now, with the current rules and server facts, at the server's clock. No
+earlier verdict and no validity window replaces this evaluation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from manglecp.wire.messages import Intent, Remedy
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 NOT_PERMITTED: Final = "not permitted"
-_INVALID_FACTS: Final = frozenset(  # codes of errors: another pack revision does not accept the stored facts
+_INVALID_FACTS: Final = frozenset(  # error codes for stored facts that the current pack revision does not accept
     {"invalid_facts", "unknown_predicate", "arity_mismatch", "type_mismatch", "reserved_predicate", "too_many_facts"}
 )
 
@@ -48,14 +48,14 @@ class ProofInputs(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     intent: Intent | None = None
     """None for a decision about a call without an intent: policy alone decides."""
     facts: tuple[Any, ...] = ()
-    """Fact objects. Those of an offer have absolute times: ``now`` became the evaluation time, and must not become a
-    later one."""
+    """Fact objects. In an offer their times are absolute: ``now`` was replaced by the time of the first evaluation, so
+    that a later proof does not move it."""
 
     @classmethod
     def of(cls, evaluation: IntentEvaluation, now_ns: int) -> ProofInputs:
         """Return the inputs of an evaluation at the server's time ``now_ns``.
 
-        If the client's clock is ahead, what is past or now by that clock is at latest now: the server's clock decides.
+        If the client's clock is ahead, times between ``now_ns`` and the client's evaluation time become ``now_ns``.
         """
         profile, session = evaluation.domain.profile, evaluation.session
         if 0 < evaluation.now - now_ns <= CLOCK_TOLERANCE_NS:
@@ -82,7 +82,7 @@ _decoder: Final = msgspec.json.Decoder(ProofInputs)
 
 
 def _by_server_clock(fact: Fact, now: int, client_now: int) -> Fact:
-    """Return the fact with times after ``now``, until ``client_now``, moved to ``now``. It is not valid for longer."""
+    """Return the fact with times from ``now`` to ``client_now`` moved to ``now``; its interval does not grow."""
     start, end = fact.interval or (now, now)
     shift = max(start - now, 0) if start <= client_now else 0
     if now < end <= client_now:
@@ -100,11 +100,11 @@ def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
     return "auto:" + digest({"identity": identity.name, "credential": identity.credential, "effects": waived})
 
 
-_ABOUT_TOOL: Final[tuple[Key, ...]] = (
+_TOOL_PREDICATES: Final[tuple[Key, ...]] = (
     *(("prohibited", 2), ("permitted", 1), ("public_reason", 2), ("kernel.may_run", 2), ("macro", 2)),
     *(("macro_effect", 2), ("needs_confirmation", 1), ("needs_approval", 2), ("four_eyes", 1), ("macro_param", 3)),
 )
-_GENERAL: Final[tuple[Key, ...]] = (
+_GENERAL_PREDICATES: Final[tuple[Key, ...]] = (
     *(("intent_denied", 1), ("fact_denied", 2), ("effect_denied", 2), ("permitted_only", 0)),
 )
 
@@ -146,8 +146,8 @@ class Judgement:
 def judge(domain: Domain, tool: str, rows: Rows, session: Iterable[Fact] = ()) -> Judgement:
     """Return what policy derives about a call of the tool. ``session`` are the client's facts.
 
-    ``rows`` are those of :func:`policy_rows`, and may have more predicates. Without a tool, only the intent and the
-    facts are judged.
+    ``rows`` has the facts of :func:`policy_rows`, and may have more predicates. If ``tool`` is empty, only the intent
+    and the facts are judged.
     """
     denials = [Fact("intent_denied", row) for row in rows.get("intent_denied", ())]
     if "fact_denied" in rows:
@@ -164,7 +164,7 @@ def judge(domain: Domain, tool: str, rows: Rows, session: Iterable[Fact] = ()) -
 
 def policy_rows(result: Result, tool: str) -> Rows:
     """Return what policy derives about the tool, for :func:`judge`."""
-    return result.select(tool, _ABOUT_TOOL, _GENERAL)
+    return result.select(tool, _TOOL_PREDICATES, _GENERAL_PREDICATES)
 
 
 class Call(NamedTuple):
@@ -176,7 +176,7 @@ class Call(NamedTuple):
     inputs: ProofInputs = ProofInputs()
 
     def facts(self, domain: Domain) -> list[Fact]:
-        """Return the facts that policy may judge the call by. Raises :class:`WireError`."""
+        """Return the facts about the call that rules read. Raises :class:`WireError` for unusable arguments."""
         if not domain.run_rules.reads_call:
             return []
         try:
@@ -188,13 +188,13 @@ class Call(NamedTuple):
 
 
 Scope: TypeAlias = Literal["proof", "policy", "undo"]
-"""What is decided: ``proof``: whether the tool is proven, for a call with an intent, and policy permits the call;
-``policy``: only the latter, for a run under way and for an intent; ``undo``: whether policy denies an action."""
+"""What is decided. ``proof``: whether policy permits the call and, if it has an intent, the tool is proven; ``policy``:
+whether policy permits the call of a run under way, or an intent; ``undo``: whether policy denies an undo action."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision about a call at ``at_ns`` (since 1970)."""
+    """The decision about a call at ``at_ns``, in nanoseconds since 1970."""
 
     domain: Domain
     call: Call
@@ -241,11 +241,11 @@ class Decision:
 
     @cached_property
     def would_unlock(self) -> tuple[Remedy, ...]:
-        """Changes of a denied call, each evaluated, with which it would not be denied; searched for on first use."""
+        """Changes, each evaluated, with which a denied call would not be denied; the first use searches for them."""
         return self.find_remedies(0.1)
 
     def find_remedies(self, seconds: float) -> tuple[Remedy, ...]:
-        from manglecp.intent.remedies import find_remedies  # few decisions need them
+        from manglecp.intent.remedies import find_remedies  # imported late: few decisions need remedies
 
         return find_remedies(self, seconds)
 
@@ -279,8 +279,8 @@ def decide(
 ) -> Decision:
     """Decide about a call. ``facts`` are those about the call and its run; see :meth:`Call.facts`.
 
-    With an intent the tool must be proven for it, and with the chain digest ``offered``. Raises :class:`WireError` for
-    facts that do not fit the domain, an exceeded limit, and arguments that do not fit the schema of the tool.
+    If the call has an intent, the tool must be proven for it, with the chain digest ``offered`` if one is given. Raises
+    :class:`WireError` for facts that do not fit the domain, an exceeded limit, or arguments that do not fit the schema.
     """
     tool, args, inputs = call
     intent = inputs.intent
@@ -292,7 +292,7 @@ def decide(
     except WireError as refusal:
         raise (_not_proven() if offered is not None and refusal.code in _INVALID_FACTS else refusal) from refusal
     changed = result.changed(COMPOSED)
-    rows = result.select(tool, _ABOUT_TOOL + SELECTION + changed, _GENERAL)
+    rows = result.select(tool, _TOOL_PREDICATES + SELECTION + changed, _GENERAL_PREDICATES)
     judgement = judge(domain, tool, rows, session)
     if scope != "proof":
         return judged(domain, call, identity, now_ns, result, judgement, facts, scope)
@@ -300,7 +300,7 @@ def decide(
     error: WireError | None = None
     definition: Definition | None = None
     if reasons:
-        error = _denied(domain, result, identity, inputs, judgement)
+        error = _denial(domain, result, identity, inputs, judgement)
     elif intent is None:
         if "macro" not in rows:
             reasons, error = ("no rule defines this tool",), WireError("macro_not_found", "There is no such tool")
@@ -313,9 +313,9 @@ def decide(
             reasons, error, definition = tuple(_absences(result, tool)), _not_proven(), None
         elif offered is None and (errors := schema_errors(args, definition.input_schema)):
             raise refused_arguments(errors)
-    inputs_digest = _digest(domain, inputs, identity, now_ns)
-    proven = (judgement, reasons, inputs_digest, definition, error)
-    return Decision(domain, call, identity, now_ns, result, *proven, tuple(facts), offered)
+    inputs_digest = _digest_of_inputs(domain, inputs, identity, now_ns)
+    outcome = (judgement, reasons, inputs_digest, definition, error)
+    return Decision(domain, call, identity, now_ns, result, *outcome, tuple(facts), offered)
 
 
 def judged(
@@ -333,13 +333,13 @@ def judged(
         denials = tuple(fact for fact in judgement.denials if fact.predicate == "effect_denied")
         rows = {name: judgement.rows[name] for name in ("kernel.may_run", "macro_param") if name in judgement.rows}
         judgement = replace(judgement, denials=denials, rows=rows)  # an undo needs no approval
-    inputs_digest, given = _digest(domain, call.inputs, identity, now_ns), tuple(facts)
+    inputs_digest, given = _digest_of_inputs(domain, call.inputs, identity, now_ns), tuple(facts)
     reasons = judgement.reasons
     return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=given, scope=scope)
 
 
 def refused_intent(refusal: PolicyRefusal) -> Decision:
-    """Return the decision with which policy refused an intent or its facts; its call has no tool."""
+    """Return the decision with which policy refused an intent or its facts; the decided call has no tool."""
     evaluation = refusal.evaluation
     inputs = ProofInputs.of(evaluation, evaluation.now)
     domain, result = evaluation.domain, evaluation.result
@@ -349,14 +349,14 @@ def refused_intent(refusal: PolicyRefusal) -> Decision:
     return replace(decision, error=refusal)
 
 
-def _digest(domain: Domain, inputs: ProofInputs, identity: Identity, now_ns: int) -> str:
+def _digest_of_inputs(domain: Domain, inputs: ProofInputs, identity: Identity, now_ns: int) -> str:
     caller = {"name": identity.name, "permissions": sorted(identity.permissions), "trust": identity.trust}
     content = {"pack": domain.digest, "facts": domain.facts_version, "identity": caller}
     return digest({**content, "inputs": inputs.digest, "now": str(now_ns)})
 
 
 def _compose(composer: Composer, tool: str, rows: Rows) -> Definition | None:
-    """Return the definition of a selected tool; None if it or a dependency cannot be composed."""
+    """Return the definition of a selected tool; None if the tool or a dependency cannot be composed."""
     try:
         definition = composer.compose(tool, rows)
     except Flaw:
@@ -365,7 +365,7 @@ def _compose(composer: Composer, tool: str, rows: Rows) -> Definition | None:
 
 
 def _absences(result: Result, tool: str) -> Iterator[str]:
-    """Yield why a tool that policy does not deny is not proven for the intent as it was offered."""
+    """Yield why the rules do not prove a tool, which policy does not deny, in the form in which it was offered."""
     yield from (str(reason) for _, _, reason in result.find(("excluded", 3), tool))
     if result.find(("final_selected", 3), tool):
         yield "the tool is composed differently, cannot be composed, or is no longer valid"
@@ -373,12 +373,12 @@ def _absences(result: Result, tool: str) -> Iterator[str]:
         yield "no rule offers the tool for this intent"
 
 
-def _denied(domain: Domain, result: Result, identity: Identity, inputs: ProofInputs, judgement: Judgement) -> WireError:
+def _denial(domain: Domain, result: Result, identity: Identity, inputs: ProofInputs, judgement: Judgement) -> WireError:
     try:
         check_policy(domain, result, identity, inputs.facts)
     except WireError as error:  # the intent or a fact is denied
         return error
-    # The same tool is offered again where policy judges only the call, so a new evaluation would not help.
+    # Where policy judges only the call, a new evaluation of the intent would offer the same tool, and not help.
     is_final = domain.run_rules.judges_calls or any(fact.predicate == "effect_denied" for fact in judgement.denials)
     if not judgement.public_reasons:
         return WireError("auth_insufficient", "Policy does not permit this call") if is_final else _not_proven()

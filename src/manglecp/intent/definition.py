@@ -1,7 +1,7 @@
 """A macro-tool as the rules proved it, independent of the disclosure level.
 
 The server keeps definitions; a client sees renderings of them. An invocation runs the chain of the definition with its
-frozen values; a client can change neither.
+frozen values; a client can change neither the chain nor the values.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ChainStep:
     after: tuple[int, ...] = ()  # steps that must finish first, if the chain is a partial order
     on_error: Literal["stop", "continue", "undo"] = "stop"
     undo: Undo | None = None
-    lasting: bool = True  # whether it has an effect that an undo would have to revert
+    lasting: bool = True  # whether the step has an effect that an undo would have to revert
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Definition:
 
     tool: str
     macro_id: str
-    chain_digest: str  # of everything that determines execution; ``macro_id`` is its beginning
+    chain_digest: str  # the digest of everything that determines execution; ``macro_id`` has its first digits
     description: str
     summary: str
     steps: tuple[ChainStep, ...]
@@ -98,14 +98,14 @@ class Definition:
     results: tuple[tuple[str, int, str], ...] = ()
     """Members of the result object: key, step, JSON Pointer; empty means the result of the last step."""
     safety: SafetyData
-    not_before: int | None = None  # nanoseconds since 1970; both None for a tool without a window
+    not_before: int | None = None  # nanoseconds since 1970, like ``expires_at``; both are None without a window
     expires_at: int | None = None
     instructions: str = ""
     skills: tuple[str, ...] = ()
     resources: tuple[Resource, ...] = ()
     score: int = 0  # 0 to 100
     phase: Phase = "flesh"
-    source_rules: tuple[str, ...] = ()  # predicates of its proof, if the request asks for proof hints
+    source_rules: tuple[str, ...] = ()  # predicates in the tool's proof, if the request asks for proof hints
     requires: tuple[str, ...] = ()  # direct dependencies among the tools of the same response
 
 

@@ -48,13 +48,13 @@ class EffectiveLimits(NamedTuple):
     """The stricter of the client's and the server's limits (EVAL-05)."""
 
     facts: int  # facts that the rules derive for the request
-    intervals: int  # of one temporal fact
+    intervals: int  # intervals that one temporal fact may have
     milliseconds: int
 
 
 @lru_cache(256)
 def engine_limits(derived_in_base: int, limits: EffectiveLimits) -> mangle.Limits:
-    """Return the limits for an evaluation over a base; the client's number counts what its request adds."""
+    """Return the limits for an evaluation over a base; ``limits.facts`` counts only what the request adds to it."""
     return mangle.Limits(
         derived_facts=derived_in_base + limits.facts, intervals=limits.intervals, seconds=limits.milliseconds * 0.001
     )
@@ -68,9 +68,9 @@ class Domain:
     program: mangle.Program
     base: mangle.Base
     profile: Profile
-    digest: str  # over everything that responses depend on, except the kernel and generated facts
+    digest: str  # the digest of everything that responses depend on, except the kernel and generated facts
     warnings: tuple[Diagnostic, ...] = ()
-    required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # predicates a request must state, by intent
+    required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by intent, the predicates to state
     generally_relevant: frozenset[str] = frozenset()  # tools whose relevance no rule decides
     facts_version: str = ""  # changes with the facts of the pack's generators; empty without generators
     definitions: DefinitionCache = field(default_factory=lambda: LruCache(MAX_DEFINITIONS), repr=False, compare=False)
@@ -96,16 +96,16 @@ class Domain:
 
     @cached_property
     def expiring_tools(self) -> frozenset[mangle.Value] | None:
-        """The tools whose selection time can end, whatever the facts; None if it may be any tool."""
+        """The tools whose selection time can end, whatever the facts; None if that may be any tool."""
         result = self.base.evaluate([], now=0, check=False)
         mandatory, relevant = (result.expiring(key) for key in (("mandatory", 1), ("relevant", 2)))
         return None if mandatory is None or relevant is None else mandatory | relevant
 
     @cached_property
     def _deciding_clauses(self) -> Mapping[tuple[str, object], Sequence[tuple[Atom, mangle.Rule | None]]]:
-        """The heads of the pack's clauses for predicates that decide about calls, each with its rule unless a fact.
+        """The heads of the pack's clauses for predicates that decide about calls, each with its rule; None for a fact.
 
-        Keys are the predicate and the last argument, which is the reason of a denial; None if that is no constant.
+        Keys are the predicate and the last argument (the reason, for a denial) if it is a constant, otherwise None.
         """
         clauses: dict[tuple[str, object], list[tuple[Atom, mangle.Rule | None]]] = {}
         heads = [(rule.head, rule) for rule in self.program.rules]
@@ -116,14 +116,14 @@ class Domain:
         return clauses
 
     def clause_places(self, fact: mangle.Fact, result: mangle.Result) -> Iterator[str]:
-        """Yield ``file:line`` of each clause that derived a deciding fact, as far as the engine recorded that."""
+        """Yield ``file:line`` of each clause that derived a deciding fact, as far as the engine records it."""
         heads = (self._deciding_clauses.get((fact.predicate, last), ()) for last in (fact.args[-1], None))
         matching = [(head, rule) for head, rule in chain.from_iterable(heads) if _matches(head, fact)]
         fired = matching[:1]
         if len(matching) > 1:
             fired = [(head, rule) for head, rule in matching if rule is None or result.model.has_fired(rule)]
-        of_pack = [(head, rule) for head, rule in matching if head.span and head.span.source.trust != Trust.KERNEL]
-        for head, _ in fired or of_pack or matching:
+        pack_heads = [(head, rule) for head, rule in matching if head.span and head.span.source.trust != Trust.KERNEL]
+        for head, _ in fired or pack_heads or matching:
             if head.span is not None:
                 yield f"{head.span.source.name}:{head.span.line}"
 
@@ -136,7 +136,7 @@ class Domain:
 
     @cached_property
     def intents(self) -> frozenset[str | None]:
-        """The intents that the rules can match; with None, every intent is one."""
+        """The intents that the rules can match, and None if they can match every intent."""
         generated = (name for generator in self.pack.generators.values() for name in generator.predicates)
         return matched_intents(self.base, {*self.profile.assertable, *generated}, self.generally_relevant)
 
@@ -182,19 +182,17 @@ class _Loader:
         self.generated = generated
         self.generated_predicates = {name for generator in pack.generators.values() for name in generator.predicates}
         self.problems: list[Diagnostic] = list(pack.warnings)
-        self.all_readable = "" not in pack.actions  # a survey of a broken actions.py: any name may be an action
+        self.all_readable = "" not in pack.actions  # in a survey of a broken actions.py, every name is one
         self.parsed = list(self._parse())
         self.units, _ = mangle.resolve(unit for unit in self.parsed if isinstance(unit, Unit))
         self.decls = [decl for unit in self.units for decl in unit.decls]
         self.clauses = [clause for unit in self.units for clause in unit.clauses]
-        self.kernel_facts: list[
-            tuple[str, mangle.Fact]
-        ] = []  # facts of kernel predicates, with the file that states them
+        self.kernel_facts: list[tuple[str, mangle.Fact]] = []  # facts of kernel predicates, each after its file
         self.facts_by_file: list[tuple[str, list[mangle.Fact]]] = []
         self.generally_relevant: frozenset[str] = frozenset()
 
     def _parse(self) -> Iterator[Unit | Source]:
-        """Yield parsed rule files. One that does not parse stays a source: loading the program reports why."""
+        """Yield parsed rule files. A file that does not parse stays a source: loading the program reports why."""
         for source in self.pack.sources:
             try:
                 yield mangle.parse(source)
@@ -213,7 +211,7 @@ class _Loader:
             self._cross_check()
             self._check_names()
             self._raise_if_errors()
-        assert program is not None  # otherwise there was an error
+        assert program is not None  # otherwise an error was raised
         self.problems += program.warnings
         self.problems += direction_problems(
             program.predicates, NOT_ASSERTABLE, {rule.head.key for rule in program.rules}
@@ -229,7 +227,7 @@ class _Loader:
         base = self._evaluate_base(program, [*facts, *self._generate_facts(program)])
         self._check_names(base)
         self._raise_if_errors()
-        assert base is not None  # otherwise there was an error
+        assert base is not None  # otherwise an error was raised
         profile = Profile.of(program.predicates, NOT_ASSERTABLE)
         self.problems += flawed_tools(self.pack, base, self.clauses)
         changeable = changeable_predicates(program, profile.assertable)
@@ -264,7 +262,7 @@ class _Loader:
             return ()
 
     def _cross_check(self) -> None:
-        """Check the parts against each other. Without all files, warnings may be wrong and are dropped."""
+        """Check rules, facts and actions against each other. Warnings are dropped if a file is unreadable."""
         problems = lint.cross_check(self.pack, self.clauses, self._statements())
         if self.all_readable:
             self.problems += [*problems, *lint.find_misspelt(self.decls, self.clauses)]
@@ -285,7 +283,7 @@ class _Loader:
         return RuleSet(self.pack, self.decls, self.clauses, facts, assertable, self.all_readable, base, constant)
 
     def _make_tools(self) -> list[mangle.Fact]:
-        """Return the facts of the tools that no rule composes; give a pack without intents one for them."""
+        """Return the facts of the tools that no rule composes; give a pack without intents the general intent."""
         outside = {*self._assertable(), *self.generated_predicates, *self.pack.externals} - PREDICATES
         facts = list(action_tools.definitions(self._rule_set(), self._statements(), outside))
         if not facts:
@@ -349,7 +347,7 @@ class _Loader:
             try:
                 new = read_facts([FactFile(path, name=name, sha256=self.pack.fact_digests.get(path_text))], program)
             except mangle.MangleError as error:
-                # A rule file that did not parse may declare an unknown predicate.
+                # A rule file that did not parse may declare the predicate.
                 self.problems += (
                     diagnostic
                     for diagnostic in error.diagnostics
@@ -371,7 +369,7 @@ class _Loader:
         self.kernel_facts += [(file, fact) for fact in facts if fact.predicate in PREDICATES]
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
-            if name in set(self.pack.externals):  # not "in externals", which may be a mapping that has every key
+            if name in set(self.pack.externals):  # not "in externals": in a survey, that has every key
                 message, fix = fact_sources.external_facts_message(name), "remove its facts"
             elif name in self.generated_predicates:
                 message, fix = fact_sources.generated_facts_message(name), "remove its facts"

@@ -26,8 +26,8 @@ from manglecp.wire.messages import Constraints, Diagnostics, Intent, IntentReque
 
 CLOCK_TOLERANCE_NS: Final = 60_000_000_000  # an evaluation time further from the server's clock is hypothetical
 MAX_WHY_NOT_NAMES: Final = 16  # limit of names in x-why_not
-PHASES: Final = 6  # of the kernel's rules: every evaluation runs all of them
-# What may be a value in a message of the engine: after a quotation mark or bracket, "the KIND VALUE", or a number.
+PHASES: Final = 6  # phases of the kernel's rules, all of which every evaluation runs
+# Matches possible values in a message of the engine: text in quotes or brackets, "the KIND VALUE", and numbers.
 _VALUE: Final = re.compile(r"""['"`\[{(].*|(?<=\bthe )(?:[a-z0-9]+) [^a-z ].*|(?<= )-?\d.*""", re.DOTALL)
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class IntentEvaluation:
     result: Result
     now: int  # evaluation time in nanoseconds since 1970
     session: list[Fact]  # the client's facts
-    selected: tuple[Selected, ...]  # by score, descending, then by name
+    selected: tuple[Selected, ...]  # sorted by score, the highest first, then by name
     upgrades: frozenset[str] = frozenset()  # macro ids that the client wants in full
     duration_ns: int = 0
 
@@ -58,7 +58,7 @@ class IntentEvaluation:
         """Return the counts; informational only (EVAL-29)."""
         return Diagnostics(
             facts_evaluated=self.result.statistics.given,
-            facts_derived=max(0, self.result.statistics.derived - self.domain.base.derived),  # by the request
+            facts_derived=max(0, self.result.statistics.derived - self.domain.base.derived),  # not in the base
             rules_fired=self.result.rules_fired(),
             phases_completed=PHASES,
         )
@@ -75,7 +75,7 @@ class PolicyRefusal(wire.WireError):
 def evaluate(
     domain: Domain, request: IntentRequest, identity: Identity, *, clock: Callable[[], int] = time.time_ns
 ) -> IntentEvaluation:
-    """Evaluate a request at its own evaluation time, else at that of the clock. Raises WireError.
+    """Evaluate a request at its own evaluation time, or at the clock's if it has none. Raises WireError.
 
     A denial by policy raises :class:`PolicyRefusal`.
     """
@@ -112,7 +112,7 @@ def evaluate(
 def _check_intent(domain: Domain, name: str, identity: Identity) -> None:
     """Raise WireError for an intent that pack.toml does not list and no rule can match.
 
-    Names that only rules have are suggested to clients that may see all rules.
+    Intents that only rules name are suggested only to callers with ``explain_policy``.
     """
     listed = {intent.name for intent in domain.pack.settings.intents}
     if name in listed or not domain.intents.isdisjoint((name, None)):
@@ -177,8 +177,8 @@ def derive(domain: Domain, facts: Sequence[Fact], now: int, limits: EffectiveLim
     except LimitError as error:
         raise _limit_error(error, limits) from None
     except MangleError as error:
-        # Rules and their places are internal: they are logged, and stay with the error as its cause. The timeout of an
-        # external predicate is internal too: no limit of the client would give it more time.
+        # Rules and their places are internal: the log and the cause of the error have them, the client does not. The
+        # timeout of an external predicate is internal too: no limit of the client would give the predicate more time.
         for diagnostic in error.diagnostics:
             _log.error("the rules of %s failed: %s", domain.pack.name, _log_text(diagnostic))
         raise wire.WireError("evaluation_failed", "The rules of this server failed on this request") from error
@@ -216,8 +216,8 @@ def _timeout(milliseconds: int) -> wire.WireError:
 def check_policy(domain: Domain, result: Result, identity: Identity, facts: Sequence[Any]) -> None:
     """Raise WireError if policy denies the intent or a fact of the request.
 
-    It has the first reason that is also the text of a ``public_reason``. Other reasons are for operators, and for
-    callers with ``explain_policy``.
+    The error has the first reason that is also the text of a ``public_reason``. Other reasons are for operators, and
+    for callers with ``explain_policy``.
     """
     intent_denials, fact_denials = result.rows(("intent_denied", 1)), result.rows(("fact_denied", 2))
     if not intent_denials and not fact_denials:
@@ -227,8 +227,8 @@ def check_policy(domain: Domain, result: Result, identity: Identity, facts: Sequ
         public.update(row[-1] for row in (*intent_denials, *fact_denials))
     if intent_denials:
         code = "auth_required" if identity.anonymous else "auth_insufficient"
-        told = (domain.redact(str(reason)) for (reason,) in intent_denials if reason in public)
-        raise wire.WireError(code, next(told, "Policy does not permit this intent"))
+        shown_reasons = (domain.redact(str(reason)) for (reason,) in intent_denials if reason in public)
+        raise wire.WireError(code, next(shown_reasons, "Policy does not permit this intent"))
     reasons: dict[str, str] = {}
     for predicate, reason in sorted(fact_denials, key=lambda row: row[1] not in public):
         text = domain.redact(str(reason)) if reason in public else "policy does not permit such a fact"

@@ -27,7 +27,7 @@ def declarations(pack: Pack, decls: Iterable[Decl]) -> Source:
 def external_problems(
     pack: Pack, decls: Iterable[Decl], clauses: list[Clause], all_parsed: bool
 ) -> Iterator[Diagnostic]:
-    """Yield contradictions between rules and ``externals.py``; ``all_parsed`` if every rule file parsed."""
+    """Yield contradictions between rules and ``externals.py``; ``all_parsed`` is whether every rule file parsed."""
     declared = {decl.atom.predicate: decl for decl in decls}
     used = {name for clause in clauses for name, _ in clause.reads}
     for name, decl in declared.items():
@@ -39,7 +39,7 @@ def external_problems(
             fix = f"write {_declaration(external)}"
             yield _problem_at(declaration, f"externals.py answers {name} with another number of arguments or mode", fix)
         for clause in clauses:
-            if clause.head.predicate == name and clause.is_fact:  # rules are refused by the analysis
+            if clause.head.predicate == name and clause.is_fact:  # the analysis refuses rules for it
                 yield Diagnostic("analysis", external_facts_message(name), clause.head.span, fix="remove it")
         if name not in used and all_parsed:
             fix = "remove it, or use it in a rule"
@@ -51,7 +51,7 @@ def external_facts_message(predicate: str) -> str:
 
 
 def descriptor(decl: Decl, name: str) -> tuple[Any, ...] | None:
-    """Return the arguments of a descriptor of a declaration, such as ``direction("input")``; None if it has none."""
+    """Return the arguments of a descriptor of a declaration, such as ``direction("input")``; None without one."""
     return next((descriptor.args for descriptor in decl.descr if descriptor.predicate == name), None)
 
 
@@ -91,9 +91,9 @@ class FactSource(Protocol):
 def generator_problems(
     pack: Pack, decls: Iterable[Decl], clauses: Iterable[Clause], owned: Mapping[Key, Trust], all_parsed: bool
 ) -> Iterator[Diagnostic]:
-    """Yield why generators cannot provide the predicates that they name; ``all_parsed`` if every rule file parsed.
+    """Yield why generators cannot provide the predicates that they name.
 
-    ``owned`` has the owners of predicates that do not belong to the domain.
+    ``owned`` has the owners of predicates that are not the domain's; ``all_parsed`` is whether every rule file parsed.
     """
     declared = {decl.atom.predicate for decl in decls}
     owners = {name: owner for (name, _), owner in owned.items()}
@@ -102,15 +102,16 @@ def generator_problems(
         for name in generator.predicates:
             if name in PREDICATES:
                 fix = "give another predicate, and derive it in rules"
-                yield _problem(generator.name, f"{name} is a word of the kernel", fix)
+                yield _generator_problem(generator.name, f"{name} is a word of the kernel", fix)
             elif name in pack.externals:
                 message = f"{name} is external: it is answered by externals.py"
-                yield _problem(generator.name, message, "remove one of them")
+                yield _generator_problem(generator.name, message, "remove one of them")
             elif name in owners:
                 message = f"{name} belongs to {owners[name].label}, a generator may not add to it"
-                yield _problem(generator.name, message, "give another predicate that those rules read")
+                yield _generator_problem(generator.name, message, "give another predicate that those rules read")
             elif name not in declared and all_parsed:
-                yield _problem(generator.name, f"no rule file declares {name}", f"write Decl {name}(…) bound […].")
+                fix = f"write Decl {name}(…) bound […]."
+                yield _generator_problem(generator.name, f"no rule file declares {name}", fix)
             else:
                 generated_predicates.add(name)
     for clause in clauses:
@@ -124,5 +125,5 @@ def generated_facts_message(predicate: str) -> str:
     return f"the facts of {predicate} are those that facts.py gives"
 
 
-def _problem(generator: str, message: str, fix: str) -> Diagnostic:
+def _generator_problem(generator: str, message: str, fix: str) -> Diagnostic:
     return pack_problem("facts.py", f"{generator}: {message}", fix=fix)

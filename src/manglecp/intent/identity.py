@@ -21,7 +21,7 @@ class Identity(NamedTuple):
     credential: str = ""
     """The hash of the token in the operator's file of tokens; empty for an identity of any other origin."""
     expires_at: float | None = None
-    """The end of an access token, in seconds since 1970."""
+    """When the identity's access token expires, in seconds since 1970; None without one."""
     auto_confirm_effects: tuple[str, ...] = ()
     """The effects that need no approval: a setting of the token."""
 
@@ -49,7 +49,7 @@ class Identity(NamedTuple):
     def current_without_tokens(self) -> Identity:
         """Return the identity with its present rights, in a process that has no file of tokens.
 
-        An access token has its rights until it expires. A token of a file is not valid here.
+        An access token gives its rights until it expires. A token of a file is not valid here.
         """
         is_expired = self.expires_at is not None and time.time() >= self.expires_at
         return self.revoke() if is_expired or self.credential else self

@@ -1,9 +1,9 @@
 """The JSON Schema (draft 2020-12) of a macro-tool's call arguments (TOOL-08).
 
 A call argument fills parameters of actions, or is declared (``macro_param``), or both. Its schema is the declared one,
-else that of the action's parameter. It is required unless it has a default, is ``optional_param``, or is optional for
-the action. If it fills parameters of several actions, their schemas must be equal, annotations aside. A tool that
-declares arguments does not expose optional parameters of its actions unless it declares them (TOOL-09).
+or else that of the action's parameter. The argument is required unless it has a default, is ``optional_param``, or is
+optional for the action. If it fills parameters of several actions, their schemas must be equal, annotations aside. A
+tool that declares arguments exposes only those optional parameters of its actions that it declares (TOOL-09).
 
 Schemas are self-contained: needed ``$defs`` are copied under unique names, other references are flaws.
 """
@@ -27,11 +27,11 @@ _DATA: Final = frozenset({"const", "default", "enum", "examples"})  # keywords w
 _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 """Keywords whose members are schemas by name."""
 _UNSUPPORTED: Final = frozenset({"$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"})
-_IN_PLACE: Final = ("not", "if", "then", "else")  # their schema applies to the same value
+_IN_PLACE: Final = ("not", "if", "then", "else")  # keywords whose schema applies to the same value
 _MAX_DEPTH: Final = 100
 _MAX_LOOKUPS: Final = 1_000  # limit of definitions applied to one value
 _ARGUMENT: Final = "argument "
-"""Prefix of the owner of a declared argument's ``$defs``, in place of an action; names of actions have no space."""
+"""Prefix of the owner of a declared argument's ``$defs``. Names of actions have no space, so none equals it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _without_definitions(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _property(parameter: ExposedParameter) -> dict[str, Any]:
     schema = parameter.schema.get("properties", {}).get(parameter.param, {})
-    boolean_schema: dict[str, Any] = {} if schema is True else {"not": {}}  # as an object
+    boolean_schema: dict[str, Any] = {} if schema is True else {"not": {}}  # true and false as objects
     return dict(schema) if isinstance(schema, Mapping) else boolean_schema
 
 
@@ -108,7 +108,7 @@ class _Definitions:
 
     def __init__(self) -> None:
         self.definitions: dict[str, Any] = {}
-        self._names: dict[tuple[str, str], str] = {}  # by action and name in its ``$defs``
+        self._names: dict[tuple[str, str], str] = {}  # unique names, by action and name in its ``$defs``
 
     def copy_declared(self, name: str, schema: Any) -> Any:
         if not isinstance(schema, dict):
@@ -147,7 +147,7 @@ class _Definitions:
         new_name = self._names.get((owner.action, name))
         if new_name is None:
             new_name = self._names[owner.action, name] = self._unused_name(name, owner.action)
-            self.definitions[new_name] = None  # before it is copied: it may refer to itself
+            self.definitions[new_name] = None  # reserved before the copy, which may refer to it
             self.definitions[new_name] = self.copy(originals[name], owner, depth + 1)
         return f"#/$defs/{new_name}"
 

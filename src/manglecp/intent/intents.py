@@ -14,10 +14,10 @@ _SELECTING: Final[tuple[Key, ...]] = (("mandatory", 1), _RELEVANT)
 
 
 def matched_intents(base: Base, open_names: Set[str], general: Set[str] = frozenset()) -> frozenset[str | None]:
-    """Return the intents that rules name; with None, every intent: a rule matches any, or selects a tool for any.
+    """Return the intents that rules name, and None if every intent can match: a rule reads any, or needs none.
 
-    Predicates in ``open_names`` may get facts from clients and generators. The ``general`` tools are relevant for
-    each of these intents, and make no other name an intent.
+    Predicates in ``open_names`` may get facts from clients and generators. The tools in ``general`` are relevant for
+    each of these intents; their facts do not make every intent match.
     """
     rules = [(rule.head.key, [p for p in rule.clause.premises if not p.negated]) for rule in base.program.rules]
     named = frozenset(name for _, premises in rules for name in intents_of(premises))
@@ -25,19 +25,19 @@ def matched_intents(base: Base, open_names: Set[str], general: Set[str] = frozen
     def has_rows(key: Key) -> bool:
         return any(key != _RELEVANT or row[0] not in general for row in base.rows(key))
 
-    bound = {key for key, _ in rules if key[0] not in open_names and not has_rows(key)} | {_INTENT}
+    intent_bound = {key for key, _ in rules if key[0] not in open_names and not has_rows(key)} | {_INTENT}
     count = 0
-    while count != len(bound):  # in the end, no fact of these predicates can be derived without an intent
-        count = len(bound)
+    while count != len(intent_bound):  # in the end, no fact of these is derivable without an intent
+        count = len(intent_bound)
         for key, premises in rules:
-            if bound.isdisjoint(premise.atom.key for premise in premises if isinstance(premise, Literal)):
-                bound.discard(key)
-    selects_any = any(key not in bound and (has_rows(key) or key in dict(rules)) for key in _SELECTING)
+            if intent_bound.isdisjoint(premise.atom.key for premise in premises if isinstance(premise, Literal)):
+                intent_bound.discard(key)
+    selects_any = any(key not in intent_bound and (has_rows(key) or key in dict(rules)) for key in _SELECTING)
     return named | {None} if selects_any else named
 
 
 def intents_of(premises: Sequence[Premise]) -> Iterable[str | None]:
-    """Yield the intents that the premises of a clause name; None if one is true for any intent."""
+    """Yield the intents that the premises of a clause name; None for a premise that is true for any intent."""
     for premise in premises:
         if isinstance(premise, Literal) and premise.atom.key == _INTENT:
             (name,) = premise.atom.args

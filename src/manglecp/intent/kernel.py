@@ -25,13 +25,13 @@ ASSERTED: Final = frozenset(
         *("run_id", "ran", "step_status", "step_value", "bulk_asserted", "bulk_retracted"),
     }
 )
-"""Stated by the kernel: when a pack is loaded, for a request, or during a run."""
+"""Predicates whose facts manglecp asserts: when a pack is loaded, for a request, or during a run."""
 
 DERIVED: Final = frozenset({"macro_effect", "candidate", "excluded", "chosen", "final_selected", "offered"})
-"""Derived by the kernel's rules; pack authors may read them."""
+"""Predicates that the kernel's rules derive, and that rules of a pack may read."""
 
 POLICY: Final = frozenset({"intent_denied", "fact_denied", "prohibited", "permitted", "effect_denied", "public_reason"})
-"""Only policy may derive these."""
+"""Predicates that only policy may derive."""
 
 DECIDING: Final = POLICY | {"needs_confirmation", "needs_approval", "four_eyes"}
 """The predicates that decide about a call."""
@@ -59,14 +59,14 @@ def kernel_units() -> tuple[Unit, ...]:
     return tuple(map(parse, kernel_sources()))
 
 
-_EXTENSIBLE: Final = frozenset({"needs_confirmation"})  # the kernel's rules for these may be extended by a pack
+_EXTENSIBLE: Final = frozenset({"needs_confirmation"})  # predicates of kernel rules to which a pack may add rules
 _WITH_RULES: Final = frozenset(clause.head.predicate for unit in kernel_units() for clause in unit.clauses)
 PREDICATES: Final = _WITH_RULES | {decl.atom.predicate for unit in kernel_units() for decl in unit.decls}
 
 NOT_ASSERTABLE: Final = PREDICATES - {"bulk_asserted", "bulk_retracted"}
-"""Clients may not state these.
+"""Kernel predicates that clients may not state.
 
-The two excluded predicates summarise a large delta of a run, and clients send them with their next request.
+The two subtracted predicates summarise a large delta of a run, and clients send them with their next request.
 """
 
 OWNERS: Final = {
@@ -79,8 +79,8 @@ OWNERS: Final = {
 def owners(program: Program) -> Mapping[Key, Trust]:
     """Return the owner of every predicate that the kernel or policy owns.
 
-    The owner is the trust level that the kernel or the declaration names, else that of the most trusted clause. Clients
-    and fact files are trusted less (EVAL-41), so they cannot add facts to these predicates.
+    The owner is the trust level that the kernel or the declaration names, or else the level of the most trusted clause.
+    Clients and fact files are trusted less (EVAL-41), so they cannot add facts to these predicates.
     """
     owner_of: dict[Key, Trust] = {}
     for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):

@@ -1,4 +1,4 @@
-"""Statements: heads of clauses and facts of kernel predicates, with the arguments that are constants and their place.
+"""Statements about kernel predicates: heads of clauses, and facts, each with its constant arguments and its place.
 
 The value of a variable is unknown, so a clause with a variable in the place of the tool may concern any tool.
 """
@@ -16,7 +16,7 @@ from manglecp.mangle import Fact, Key, Value, argument_span, constant_value
 from manglecp.mangle.syntax import Clause, Premise
 from manglecp.pack import pack_problem
 
-_MAX_PER_FILE: Final = 20  # limit per file and severity: generated files repeat a mistake on every line
+_MAX_PER_FILE: Final = 20  # problems per file and severity: generated files repeat a mistake on every line
 Args: TypeAlias = tuple[Value | None, ...]
 
 
@@ -26,7 +26,7 @@ class Statement:
 
     args: Args
     clause: Clause | None
-    file: str = ""  # of a fact that is not a clause
+    file: str = ""  # the file of a fact that is not a clause
 
     @property
     def terms(self) -> tuple[object, ...]:

@@ -1,7 +1,8 @@
-"""Lint of a pack's clauses and fact files: hidden characters, unread predicates, untimed facts, invalid constants.
+"""Lint of a pack's clauses and fact files: hidden characters, unread predicates, untimed facts, calls, constants.
 
-:func:`cross_check` checks only constants, in heads of clauses and in fact files. Except for :func:`find_untimed`, no
-analysed program is needed, so these problems are reported together with those that stop the analysis.
+:func:`cross_check` checks only constants, in heads of clauses and in fact files. :func:`find_constant_context`,
+:func:`find_untimed` and :func:`find_call_misuse` run after the analysis; the problems that the other functions find are
+reported together with the errors that stop the analysis.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from manglecp.pack import Pack, pack_problem
 from manglecp.wire import UNTIMED, UNTIMED_MEANINGS, direction_of
 
 # Rule files have no invisible characters (:mod:`manglecp.pack.loader`), but a string can contain one as an escape
-# sequence. That is permitted in bodies of rules and in facts of the pack's own predicates: clients do not read them.
+# sequence. This is permitted in bodies of rules and in facts of the pack's own predicates: clients read neither.
 
 
 def find_hidden_texts(units: Iterable[Unit]) -> Iterator[Diagnostic]:
@@ -50,9 +51,9 @@ def _hidden_texts(atom: Atom) -> Iterator[Diagnostic]:
                 break
 
 
-# A misspelt predicate, such as ``prohibted``, is valid, but no rule reads it. In policy it is an error, because it
-# permits what should be forbidden; elsewhere it is a warning. Some predicates in the examples of the specification have
-# other names here (docs/reference/seed-vocabulary.md); ``_SEED_WORDS`` has the fix for each.
+# A misspelt predicate, such as ``prohibted``, is valid, but no rule reads it. In policy that is an error, because the
+# clause does not forbid what it should; elsewhere it is a warning. Some predicates in the examples of the specification
+# have other names here (docs/reference/seed-vocabulary.md); ``_SEED_WORDS`` has the fix for each.
 _SEED_WORDS: Final = {
     "macro_tool": "write macro(Tool, Description) and macro_step(Tool, N, Action); a score of relevant sets the level",
     "selected_tool": "write mandatory(Tool) or relevant(Tool, Score)",
@@ -120,8 +121,8 @@ def find_constant_context(clauses: Iterable[Clause], constant: Container[Key]) -
             yield Diagnostic("analysis", message, clause.head.span, fix=fix, severity="warning")
 
 
-# A client's fact without a time holds for ever, and so in every window of a temporal operator. The declaration has to
-# state whether this is meant.
+# A client's fact without a time holds for ever, and therefore in every window of a temporal operator. The declaration
+# has to state whether the pack author wants that.
 
 
 def find_untimed(program: Program) -> Iterator[Diagnostic]:
@@ -156,7 +157,7 @@ def find_untimed(program: Program) -> Iterator[Diagnostic]:
 
 
 def _eternal_source(clause: Clause, eternal: Mapping[Key, Key]) -> Key | None:
-    """Return the client's predicate whose eternal facts give the head their interval; None if there is none."""
+    """Return the client's predicate whose eternal facts make the head eternal; None if there is none."""
     bounds = () if clause.annotation is None else clause.annotation.bounds
     head_variables = {variable.name for variable in bound_variables(bounds)}
     for premise in clause.literals:
@@ -167,9 +168,10 @@ def _eternal_source(clause: Clause, eternal: Mapping[Key, Key]) -> Key | None:
     return None
 
 
-# There is no call while tools are offered. What policy denies then, it has to deny for every call: a rule about
-# arguments, and one that negates or aggregates what depends on a call, is silent without a call. A permission, or what
-# selects a tool, must not depend on a call: the tool would be offered to no client.
+# Rules are evaluated without a call when tools are offered, and again for each call. What policy denies without a call,
+# it has to deny for every call. So a rule that reads arguments, or that negates or aggregates facts about a call, must
+# have a premise that no fact matches without a call. A rule that permits or selects a tool must not depend on a call:
+# the tool would be offered to no client.
 _ARGUMENTS: Final = frozenset({("call_arg", 2), ("call_value", 2)})
 _CALLS: Final = frozenset({("call", 1), ("run_of", 1), ("ran", 1)})
 _CALL_FACTS: Final = frozenset({("call", 1), ("run_of", 1), ("run_arg", 2)}) | _ARGUMENTS
@@ -182,9 +184,9 @@ _JUDGING: Final = (
 
 
 def find_call_misuse(program: Program, given: Container[str]) -> Iterator[Diagnostic]:
-    """Yield an error for each rule that could hold without a call and not with one, and for offers that need a call.
+    """Yield an error for each rule that could hold without a call but not with one, and for offers that need a call.
 
-    ``given`` are the predicates that have facts which no rule derives.
+    ``given`` are the predicates with facts that no rule derives.
     """
     reads: dict[Key, set[Key]] = {}
     readers: dict[Key, set[Key]] = {}
@@ -230,7 +232,7 @@ def find_call_misuse(program: Program, given: Container[str]) -> Iterator[Diagno
             yield Diagnostic("analysis", message, head.span, fix=fix)
 
 
-_TOOL_PARTS: Final = ("macro_step", "macro_param")  # a tool with parameters and no step is for permits
+_TOOL_PARTS: Final = ("macro_step", "macro_param")  # a tool with parameters but no step is called with a permit
 _STEPS: Final = (
     ("arg_step", 5, 3),
     ("step_after", 3, 1),

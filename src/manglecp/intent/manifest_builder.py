@@ -34,7 +34,7 @@ EXTENSIONS: Final = {
         "answer": 'proof_hints["x-why_not"]: what blocks each and which facts would unlock it',
     },
     "x-rule_coverage": {
-        "permission": EXPLAIN_POLICY,  # of clients that may use it where it is not enabled for all
+        "permission": EXPLAIN_POLICY,  # for use where the pack does not enable it for all
         "option": 'options["x-rule_coverage"]: true',
         "answer": "diagnostics.rule_coverage: which rules fired, lay dormant or did not apply",
     },
@@ -121,11 +121,11 @@ def _extensions(domain: Domain, added: dict[str, Any]) -> dict[str, Any]:
     if invalid:
         raise ValueError(f"an extension begins with x-: {', '.join(invalid)}")  # MANI-27
     settings = domain.pack.settings
-    switched = {
+    configurable = {
         "x-rule_coverage": {"enabled": settings.rule_coverage, **EXTENSIONS["x-rule_coverage"]},
         "x-structured_facts": {"enabled": settings.structured_facts, "rules": False},
     }
-    return {**EXTENSIONS, **switched, "x-pack_digest": domain.digest, **added}
+    return {**EXTENSIONS, **configurable, "x-pack_digest": domain.digest, **added}
 
 
 T = TypeVar("T")

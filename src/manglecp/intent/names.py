@@ -2,11 +2,11 @@
 
 The kernel's declarations give columns a kind of name. A column of a predicate of the pack has the kinds of its
 variables: by the rule ``needs_confirmation(T) :- dangerous(T)``, the column of ``dangerous`` holds tools. A misspelt
-name would never match, and policy about it would have no effect, so it is an error. It is a warning where names may
-come from clients, generators or externals; the descriptor ``open`` of such a predicate permits every name.
+name would never match, and policy about it would have no effect, so it is an error. Where names may come from clients,
+generators or externals, it is a warning; the descriptor ``open`` of such a predicate permits every name.
 
-Names that a rule computes or takes out of a value are checked in the derived facts, if those depend on no request;
-otherwise a warning states that they are not checked.
+Names that a rule computes or takes out of a value are checked in the derived facts, if these facts depend on no
+request; otherwise a warning states that the names are not checked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Kind: TypeAlias = (
 )
 Column: TypeAlias = tuple[Key, int]  # a predicate (name and arity), and the position of an argument
 
-PERMISSIONS: Final = ("approve", "approve:*", "explain_policy", "read_metrics")  # those that the server checks
+PERMISSIONS: Final = ("approve", "approve:*", "explain_policy", "read_metrics")  # permissions that the server checks
 _KINDS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("Tool", "Needed", "Rival", "Other"), "tool"),
     **dict.fromkeys(("Permission", "Role"), "permission"),
@@ -55,7 +55,7 @@ _COLUMN_KINDS: Final[Mapping[Column, Kind]] = {
     (("intent_param", 2), 0): "intent parameter",
 }
 """Kinds of columns whose variables have a more general name."""
-IMPORTED: Final = "the server's facts"  # in place of a file: facts that a server adds to those of the pack
+IMPORTED: Final = "the server's facts"  # stands for the file of facts that a server adds to a pack
 _DEFINITIONS: Final[Mapping[Kind, Sequence[Column]]] = {
     "tool": [(("macro", 2), 0)],
     "parameter": [(("macro_param", 3), 1), (("arg_from", 4), 3)],
@@ -72,7 +72,7 @@ class RuleSet(NamedTuple):
     pack: Pack
     decls: Sequence[Decl]
     clauses: Sequence[Clause]
-    facts: Sequence[tuple[str, Sequence[Fact]]]  # by file
+    facts: Sequence[tuple[str, Sequence[Fact]]]  # each file with its facts
     assertable: Collection[str]  # predicates that clients may state
     all_readable: bool  # whether every rule and fact file could be read
     base: Base | None = None  # None if the pack has errors
@@ -90,12 +90,12 @@ class _Use(NamedTuple):
     name: str
     kinds: set[Kind]
     predicate: str  # empty for a comparison
-    span: Span | None  # of a clause
-    fact: Statement | None = None  # of a file
+    span: Span | None  # the place of the constant in a clause
+    fact: Statement | None = None  # the fact of a file that has the constant
 
 
 class _NameCheck:
-    """Checks all names when it is made; ``problems`` has the result."""
+    """Checks all names when it is constructed; ``problems`` has the result."""
 
     def __init__(self, rules: RuleSet) -> None:
         self.rules = rules
@@ -124,7 +124,7 @@ class _NameCheck:
         settings, actions = rules.pack.settings, rules.pack.actions
         listed_intents = {intent.name for intent in settings.intents}
         self.intent_params = {param for intent in settings.intents for param in intent.params}
-        # Unless pack.toml lists intents and their parameters, those that rules of the domain read exist.
+        # If pack.toml lists no intents, those that domain rules read exist; likewise parameters of intents.
         domain_uses = [use for use in uses if use.span is None or use.span.source.trust > Trust.POLICY]
         self.existing: dict[Kind, Collection[str]] = {
             "tool": defined_names["tool"],
@@ -147,7 +147,7 @@ class _NameCheck:
         }
         self.existing["place"] = {f"/{escape_token(name)}" for name in self.existing["parameter"]}
         self.sources["place"] = self.sources["parameter"]
-        # A tool that a fact selects serves every intent, also one that no rule reads.
+        # A tool that a fact selects serves every intent, even an intent that no rule reads.
         self.has_general_tool = not listed_intents and any(
             clause.is_fact and clause.head.predicate in ("mandatory", "relevant") for clause in rules.clauses
         )
@@ -165,7 +165,7 @@ class _NameCheck:
             has_changed = False
             for clause in self.rules.clauses:
                 kinds = self._kinds_of(clause) if clause.premises else {}
-                for atom, column, term in _places(clause):
+                for atom, column, term in _arguments(clause):
                     if isinstance(term, Variable) and atom.predicate not in PREDICATES:
                         new = kinds.get(term.name, set()) - self.columns.get(column, set())
                         if new:
@@ -175,7 +175,7 @@ class _NameCheck:
     def _kinds_of(self, clause: Clause) -> dict[str, set[Kind]]:
         """Return the kinds of the variables of a clause, by name."""
         kinds: dict[str, set[Kind]] = {}
-        for _, column, term in _places(clause):
+        for _, column, term in _arguments(clause):
             if isinstance(term, Variable) and not term.anonymous and (column_kinds := self.columns.get(column)):
                 kinds.setdefault(term.name, set()).update(column_kinds)
         for premise in clause.premises:
@@ -187,14 +187,14 @@ class _NameCheck:
 
     def _uses(self) -> Iterator[_Use]:
         for clause in self.rules.clauses:
-            for atom, column, term in _places(clause):
+            for atom, column, term in _arguments(clause):
                 if isinstance(term, str) and (kinds := self.columns.get(column)):
                     yield _Use(term, kinds, atom.predicate, argument_span(atom, column[1]))
             kinds_of = self._kinds_of(clause)
             for variable, name, span in _comparisons(clause):
                 if kinds_of.get(variable):
                     yield _Use(name, kinds_of[variable], "", span)
-        keys = {key for key, _ in self.columns if key[0] not in ASSERTED}  # facts of asserted predicates are refused
+        keys = {key for key, _ in self.columns if key[0] not in ASSERTED}  # the loader refuses facts of these
         for file, facts in self.rules.facts:
             for fact in (fact for fact in facts if fact.key in keys):
                 statement = Statement(fact.args, None, file)
@@ -208,7 +208,7 @@ class _NameCheck:
     def _computed_uses(self) -> Iterator[_Use]:
         """Yield the computed names that are in the base; warn about rules whose computed names depend on requests."""
         if (base := self.rules.base) is None:
-            return  # because of errors, which are reported first
+            return  # the pack has errors, which are reported first
         for clause in self.rules.clauses:
             head, required = clause.head, _pack_predicates(clause)
             is_open = head.predicate in self.open_predicates or (required and required <= self.open_predicates)
@@ -232,7 +232,7 @@ class _NameCheck:
 
     def _computed(self, clause: Clause) -> Iterator[tuple[Term, set[Kind], Span | None]]:
         """Yield the terms of a clause that stand for names and are computed, or taken out of a list, pair or struct."""
-        for atom, column, term in _places(clause):
+        for atom, column, term in _arguments(clause):
             if isinstance(term, Apply) and (kinds := self.columns.get(column)):
                 yield term, kinds, argument_span(atom, column[1])
         kinds_of = self._kinds_of(clause)
@@ -243,7 +243,7 @@ class _NameCheck:
     def _exists(self, use: _Use) -> bool:
         if use.predicate in self.open_predicates:
             return True
-        # Of a JSON Pointer into the arguments, the parameter is checked.
+        # In a JSON Pointer into the arguments, only the first step, a parameter, is checked.
         names = {kind: "/".join(use.name.split("/")[:2]) if kind == "place" else use.name for kind in use.kinds}
         return any(name in self.existing[kind] or self._may_exist(name, kind) for kind, name in names.items())
 
@@ -253,7 +253,7 @@ class _NameCheck:
         if kind in ("intent", "intent parameter", "predicate", *_DEFINITIONS) and not self.rules.all_readable:
             return True  # a file that was not read may define it
         if kind == "intent" and not self.existing["intent"]:
-            return True  # the pack does not read intents
+            return True  # no rule reads an intent
         sources = self.sources.get(kind, set())
         return bool(sources) and sources <= self.open_predicates
 
@@ -301,7 +301,7 @@ _TEXTS: Final[Mapping[Kind, tuple[str, str]]] = {
     "status": ("there is no status {!r} of a step", "write success, failure or skipped"),
     "trust level": ("pack.toml does not declare the trust level {!r}", 'add trust_levels = ["{}"] below [pack]'),
 }
-"""Message and fix by kind. Of a column with several kinds, the first in this order is reported."""
+"""Message and fix by kind. For a column with several kinds, the first kind in this order is reported."""
 
 
 def _first_kind(kinds: Collection[Kind]) -> Kind:
@@ -382,7 +382,7 @@ class NameFlow:
         return ColumnContent(set(), _pack_predicates(clause) or {clause.head.predicate})
 
 
-def _places(clause: Clause) -> Iterator[tuple[Atom, Column, Term]]:
+def _arguments(clause: Clause) -> Iterator[tuple[Atom, Column, Term]]:
     """Yield each argument of the clause, with its atom and column."""
     for atom in (clause.head, *(literal.atom for literal in clause.literals)):
         yield from ((atom, (atom.key, index), term) for index, term in enumerate(atom.args))

@@ -44,22 +44,22 @@ _LARGEST_CACHED: Final = 8_192  # bytes; larger documents are not cached: client
 _SLOW_SECONDS: Final = 0.005  # a decision that takes longer must not block the event loop
 _LARGEST_INLINE: Final = 64  # size of arguments that rules read; with larger ones, a cheap decision may become slow
 _FRESH_SECONDS: Final = 1.0  # how long a cached offer is used before the store is read again
-_MAX_SKILL_PROOFS: Final = 64  # of one request to read skills
+_MAX_SKILL_PROOFS: Final = 64  # proofs for one request to read skills
 JsonPath = tuple[str | int, ...]
 
 
 @dataclass(eq=False, slots=True)
 class Offer:
-    """A macro-tool as it was proven, and what it was proven from."""
+    """A macro-tool as it was proven, and the inputs of its proof."""
 
     definition: Definition
     inputs: ProofInputs
-    defaults: Mapping[str, Any]  # of call arguments
+    defaults: Mapping[str, Any]  # the defaults of call arguments
     is_cheap: bool = False  # whether its last proof was so fast that the next one may block the event loop
 
 
 class _Stored(NamedTuple):
-    """An offer that this process stored at ``at_ms``; ``digest`` is that of its document."""
+    """An offer that this process stored at ``at_ms``; ``digest`` is the digest of its document."""
 
     inputs_digest: str
     definition: Definition
@@ -72,7 +72,7 @@ class _ReadOffer(NamedTuple):
 
     offer: Offer
     ends_ms: int  # since 1970: the end of its validity or, if that is unlimited, of its retention
-    fresh_until: float  # of the monotonic clock
+    fresh_until: float  # a time of the monotonic clock
 
 
 class OfferService:
@@ -93,13 +93,13 @@ class OfferService:
 
     def evaluate_blocking(self, request: IntentRequest, identity: Identity) -> IntentResponse:
         now_ns = self._clock()
-        answer = respond(self.domain, request, identity, lambda: now_ns)
-        if answer.definitions:
-            self._store_offers(answer.evaluation, answer.definitions, now_ns)
-        return answer.response
+        selection = respond(self.domain, request, identity, lambda: now_ns)
+        if selection.definitions:
+            self._store_offers(selection.evaluation, selection.definitions, now_ns)
+        return selection.response
 
     def renew(self, domain: Domain) -> None:
-        """Use a domain with other generated facts. Evaluations under way keep theirs."""
+        """Use a domain with other generated facts. Evaluations under way keep the old domain."""
         if domain.digest != self.domain.digest:
             raise ValueError("the domain is of another pack revision, which needs its own OfferService")
         self.domain = domain
@@ -134,7 +134,7 @@ class OfferService:
         return offer
 
     async def skills(self, identity: Identity, skill_id: str | None = None) -> tuple[Skill, ...]:
-        """Return the skill with its text, or all skills without; only those that offers to this identity need now.
+        """Return one skill with its text, or all skills with summaries, if offers to this identity need them now.
 
         The offers are proven again, the newest first, within the time limit of one evaluation. Raises WireError for any
         other skill, whether it exists or not.
@@ -161,7 +161,7 @@ class OfferService:
         return found
 
     def _needed_skills(self, offer: Offer, identity: Identity) -> tuple[str, ...]:
-        """Prove an offered tool again, and return the ids of the skills that it needs now; none if it is not proven.
+        """Prove an offered tool again, and return the ids of the skills that it needs now; empty without a proof.
 
         Clients without a credential share one identity: the facts and parameters of one prove no skill for another.
         """
@@ -197,7 +197,7 @@ class OfferService:
             raise refused_arguments(errors)
         call = Call(offered.tool, {**offer.defaults, **args}, offer.inputs)
         facts = call.facts(domain)
-        # In a thread, CPU time: other threads must not make a proof look slow. Reading it is a system call.
+        # In a thread, CPU time counts: other threads must not make a proof look slow. Inline, a faster clock suffices.
         clock = time.perf_counter if offer.is_cheap else time.thread_time
         started = clock()
         try:
@@ -281,7 +281,7 @@ def _check_begin(definition: Definition, now_ns: int) -> None:
 
 
 def _check_end(definition: Definition, now_ns: int) -> None:
-    """Raise :class:`WireError` after the validity, by the server's clock, not the client's (OPEN-27)."""
+    """Raise :class:`WireError` if the validity is over by the server's clock; the client's does not count (OPEN-27)."""
     end = definition.expires_at
     if end is not None and now_ns >= end:
         message = f"The macro-tool was valid until {instant_text(end)}; evaluate the intent again"
@@ -349,7 +349,7 @@ class OfferCodec:
         return msgspec.convert(decoded.definition, Definition)
 
     def _without_secrets(self, value: Any, place: JsonPath, blanks: list[_SecretText]) -> Any:
-        """Return the JSON value at ``place``; texts with secrets are empty in it, and added to ``blanks``."""
+        """Return the JSON value at ``place``; replace texts with secrets by empty texts, and add them to ``blanks``."""
         if isinstance(value, str):
             parts = self._parts(value)
             if len(parts) == 1:

@@ -1,8 +1,8 @@
 """Proof hints: why these tools were selected, read from a finished evaluation.
 
-For every tool of the response there is one proof: its leaves are the supporting facts, its rules the rule chain, its
-structure the tree. Intermediate predicates of the kernel are replaced by their premises. Negated premises are left out,
-because most concern policy. Trees are bounded; they are cut furthest from the root.
+Each tool of the response has one proof: its leaves become the supporting facts of the hints, its rules the rule chain,
+its structure the tree. Intermediate predicates of the kernel are replaced by their premises. Negated premises are left
+out, because most concern policy. Trees are bounded: a large one is cut furthest from the root.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _dormant_rule(rule_status: RuleStatus, visibility: Visibility) -> messages.D
     )
 
 
-MAX_NODES: Final = 100  # of a tree
+MAX_NODES: Final = 100  # nodes of a tree
 MAX_DEPTH: Final = 24
 MAX_SUPPORTING: Final = 100  # facts of one derivation
 
@@ -130,7 +130,7 @@ class Hints:
         assert proof is not None  # the tool was selected
         root = proof.root
         if (permitted := self.result.explainer.explain(Fact("permitted", (selected.tool,)))) is not None:
-            root = replace(root, premises=(*root.premises, permitted.root))  # policy allowed it; hidden from others
+            root = replace(root, premises=(*root.premises, permitted.root))  # shown to callers that may see policy
         nodes = self._preorder(root)
         rules = (self.visibility.text(_predicate(node)) for node in nodes if node.origin == "derived")
         return messages.Derivation(
@@ -225,7 +225,7 @@ class Hints:
     def _unmatched(self) -> list[messages.UnmatchedFact]:
         """Return one entry per predicate and reason.
 
-        Facts that hidden rules read are left out: whether those rules used them must not be disclosed.
+        Facts that hidden rules read are left out: whether a hidden rule used a fact must not be disclosed.
         """
         hidden = self._hidden_premises()
         facts = [fact for fact in self.evaluation.session if self._is_assertable(fact) and fact.key not in hidden]

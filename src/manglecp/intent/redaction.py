@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 EXPLAIN_POLICY: Final = "explain_policy"  # the permission to see decisions of policy
 REDACTED: Final = "[redacted]"
-MAX_CHARACTERS: Final = 512  # of a text; longer ones are cut
-MAX_VALUE_CHARACTERS: Final = 4096  # of a string in a fact
+MAX_CHARACTERS: Final = 512  # in a text; a longer text is cut
+MAX_VALUE_CHARACTERS: Final = 4096  # in a string of a fact; a longer string is cut
 _MAX_SCANNED: Final = 2 * MAX_VALUE_CHARACTERS  # characters of a text; the rest is dropped before it is redacted
 CUT: Final = "…"
 
@@ -77,7 +77,7 @@ _SECRET_NAME: Final = re.compile(
     r"(?:^|_)(?:passw(?:or)?d|passphrase|pwd|secrets?|credentials?|(?:api|access|private|signing)_?key"
     r"|(?:access|auth|refresh|bearer|api)_token|dsn|connection_string)(?:_|$)"
 )
-# In names of settings, unlike those of predicates, "token" and "key" alone mean a credential.
+# In names of settings, unlike names of predicates, "token" and "key" alone mean a credential.
 _SECRET_SETTING: Final = re.compile(rf"{_SECRET_NAME.pattern}|(?:^|_)(?:token|key)s?(?:_|$)")
 _MIN_SECRET_LENGTH: Final = 8  # a client could guess a shorter value, and [redacted] would confirm it
 
@@ -100,7 +100,7 @@ def secret_values(pack: Pack) -> tuple[str, ...]:
 
 
 def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
-    """Sort so that no text is replaced in part by one that it contains."""
+    """Sort so that each text is replaced before the shorter texts that it contains."""
     return tuple(sorted(set(texts), key=lambda text: (-len(text), text)))
 
 
@@ -135,7 +135,7 @@ class Visibility:
         self._secrets = _longest_first((*secret_values(pack), *paths))
 
     def hides(self, key: Key, clause: Clause | None = None) -> bool:
-        """Return whether a predicate, or the clause that derived a fact of it, is policy hidden from the caller."""
+        """Return whether the predicate, or the clause that derived a fact, is policy that is hidden from the caller."""
         if self.explains_policy:
             return False
         return key in self._policy or (clause is not None and clause.trust is Trust.POLICY)
@@ -152,7 +152,7 @@ class Visibility:
         return _cut(_PATH.sub(REDACTED, scrub(text)), MAX_CHARACTERS)
 
     def fact(self, fact: Fact, own: bool = False) -> str:
-        """Return a fact as redacted text, or only its predicate. A fact of the caller's ``own`` may show paths."""
+        """Return a fact as redacted text, or only its predicate. A caller's ``own`` fact may show paths."""
         if not self.shows_arguments(fact.predicate):
             return self.text(fact.predicate)
         secret = self._secret_positions(fact.key)
@@ -198,8 +198,8 @@ def _scrub_value(value: Any) -> Any:
     return value
 
 
-# A setting that is a credential by its name may be the value of an action's argument. In texts that clients read it is
-# redacted, and the check of a pack warns about a rule that puts it there.
+# A setting that is a credential by its name may be the value of an action's argument. In texts that clients read, the
+# value is redacted, and the check of a pack warns about a rule that puts the setting into such a text.
 _CLIENT_TEXTS: Final = frozenset(
     {
         *("macro", "macro_summary", "macro_param", "macro_output", "instruction", "needs_resource"),
@@ -215,7 +215,7 @@ def unchanged(value: Any) -> Any:
 
 
 def make_redactor(secrets: Iterable[str]) -> Callable[[Any], Any]:
-    """Return a function that redacts these texts in texts and JSON; :func:`unchanged` if there are none."""
+    """Return a function that redacts ``secrets`` in texts and JSON; :func:`unchanged` if there are no secrets."""
     texts = _longest_first(secrets)
 
     def redact(value: Any) -> Any:
@@ -264,7 +264,7 @@ def find_disclosed_secrets(clauses: Iterable[Clause]) -> list[Diagnostic]:
 
 
 def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> list[tuple[int, str]]:
-    """Return the columns of the head that hold a secret setting, with its name; ``settings`` are known so far."""
+    """Return the columns of the head that hold a secret setting, with its name; ``settings`` has the known columns."""
     secrets: dict[str, str] = {}  # by variable, the secret setting that it holds
     for premise in clause.premises:
         if isinstance(premise, Literal):
@@ -275,13 +275,13 @@ def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> lis
                 if (setting := settings.get((atom.key, column))) is not None and isinstance(arg, Variable):
                     secrets.setdefault(arg.name, setting)
     equalities = [premise for premise in clause.premises if not isinstance(premise, Literal) and not premise.negated]
-    for _ in equalities:  # a round for each, because one may depend on a later one
+    for _ in equalities:  # one round for each, because an equality may depend on a later one
         for equality in equalities:
             for side, other in equality.directions:
                 if isinstance(side, Variable):
-                    _pass_on(secrets, other, side)
+                    _mark_secret(secrets, other, side)
     for let in clause.lets:
-        _pass_on(secrets, let.expression, let.variable)
+        _mark_secret(secrets, let.expression, let.variable)
     return [
         (column, secrets[variable.name])
         for column, arg in enumerate(clause.head.args)
@@ -290,7 +290,7 @@ def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> lis
     ]
 
 
-def _pass_on(secrets: dict[str, str], source: Term, target: Variable) -> None:
+def _mark_secret(secrets: dict[str, str], source: Term, target: Variable) -> None:
     """Mark the target as secret if the source has a secret variable."""
     for variable in term_variables(source):
         if variable.name in secrets:

@@ -1,9 +1,9 @@
 """Remedies of a denied call: the nearest arguments that are not denied, and facts that the client could state.
 
-Candidate values come from the comparisons and joins in the derivations of the public reasons, and for a caller that may
-see policy also from those of the denials. Each reported remedy was evaluated. The search is bounded, and not complete.
-A value of a hidden rule or of a server fact is reported only if the caller may know it (``_may_know``), or finds it
-with a few calls (``_is_reachable``); see OPEN-49.
+Candidate values come from the comparisons and joins in the derivations of the public reasons; for a caller that may see
+policy, the derivations of the denials are used too. Each reported remedy was evaluated. The search is bounded, and not
+complete. A value of a hidden rule or of a server fact is reported only if the caller may know it (``_may_know``), or
+could find it with a few calls (``_is_reachable``); see OPEN-49.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from manglecp.wire import WireError, schema_errors
 from manglecp.wire.messages import IntentPayload, IntentRequest, Remedy
 
 MAX_EVALUATIONS: Final = 64
-_MAX_CHANGED: Final = 8  # arguments, and values of each
-_MAX_SETS: Final = 4  # of facts
-_WALL_FACTOR: Final = 5  # of the limit of time, which is CPU time: other threads must not end a search
-_MAX_ROWS: Final = 1_000  # of a predicate, and of one search for a failing premise
-_MAX_DEPTH: Final = 4  # of nested rules whose failing premises are considered
+_MAX_CHANGED: Final = 8  # arguments to change, and values to try for each
+_MAX_SETS: Final = 4  # sets of facts
+_WALL_FACTOR: Final = 5  # limit of wall time / limit of CPU time; CPU time counts, so that other threads end no search
+_MAX_ROWS: Final = 1_000  # rows that are read of a predicate, and in one search for a failing premise
+_MAX_DEPTH: Final = 4  # levels of nested rules whose premises are considered
 _COMPARISONS: Final = frozenset({"=", ":lt", ":le", ":gt", ":ge"})
 _OUTCOMES: Final[Mapping[Verdict, str]] = {"allow": "would be allowed", "ask": "would need an approval"}
 Scalar: TypeAlias = str | float | bool
@@ -62,20 +62,20 @@ class _Search:
         self.explainer = decision.result.explainer  # may import modules, which the time limit does not include
         self.deadline = time.monotonic() + _WALL_FACTOR * seconds
         self.explainer.set_deadline(self.deadline)
-        self.end = time.thread_time() + seconds
-        self.slowest = 0.0  # evaluation so far, in seconds
+        self.cpu_deadline = time.thread_time() + seconds
+        self.slowest = 0.0  # seconds of the slowest evaluation so far
         scalars = ((name, _scalar(value)) for name, value in decision.call.args.items())
         self.args: dict[str, Any] = {name: value for name, value in scalars if value is not None}
         session = decision.call.inputs.session_facts(decision.domain, decision.at_ns)
         self.own_values = [*self.args.values(), *(_fact_scalar(arg) for fact in session for arg in fact.args)]
         self.reasons = re.sub(r"(?<=\d),(?=\d{3})", "", "\n".join(decision.public_reasons))  # 1,000 mentions 1000
         self.changes: dict[str, dict[Any, bool]] = {}
-        """Other values of each argument, each with whether the caller may know what it was computed from."""
+        """By argument, other values to try, and whether the caller may know what each value was computed from."""
         self.verdicts: dict[bytes, Verdict] = {}
 
     def arguments(self) -> Iterator[Remedy]:
-        """Yield the nearest change of each argument that suffices; if none does, a change of all arguments."""
-        judgement, is_single = self.decision.judgement, False
+        """Yield the nearest sufficient value of each argument; if no single value suffices, values of all arguments."""
+        judgement, has_single = self.decision.judgement, False
         if judgement.denials:
             reasons = [Fact("public_reason", row) for row in judgement.rows.get("public_reason", ())]
             for fact in (*reasons, *(judgement.denials if self.visibility.explains_policy else ())):
@@ -85,10 +85,10 @@ class _Search:
             for value in values:
                 if self._is_disclosed({name: value}):
                     yield self._change({name: value})
-                    is_single = True
+                    has_single = True
                     break
         combined_values = {name: values[-1] for name, values in ordered.items()}
-        if len(combined_values) > 1 and not is_single and self._verdict(combined_values) != "deny":
+        if len(combined_values) > 1 and not has_single and self._verdict(combined_values) != "deny":
             for name, values in ordered.items():
                 nearer = (value for value in values if self._verdict({**combined_values, name: value}) != "deny")
                 combined_values[name] = next(nearer)
@@ -111,7 +111,7 @@ class _Search:
         )
         why_nots = WhyNots(evaluation, visibility, Exclusions(evaluation, visibility, ()), self.deadline)
         for facts in why_nots.of([decision.call.tool])[0].would_unlock[:_MAX_SETS]:
-            is_pattern = any(None in fact.get("args", ()) for fact in facts)  # the search evaluated it
+            is_pattern = any(None in fact.get("args", ()) for fact in facts)  # x-why_not evaluated patterns
             verdict = "allow" if is_pattern else self._verdict({}, facts)
             if facts and verdict != "deny":
                 names = " and ".join(f"{fact['pred']}({_json(fact.get('args', []))[1:-1]})" for fact in facts)
@@ -120,7 +120,7 @@ class _Search:
     # --- candidates -------------------------------------------------------------------------------------------------
 
     def _refute(self, fact: Fact, depth: int) -> None:
-        """Collect changes that could refute the rules that derive the fact, each for one row."""
+        """Collect changes with which the rules that derive the fact could fail, for one row of variables per rule."""
         for shape in self.explainer.shapes(fact.key) if depth < _MAX_DEPTH else ():
             start = shape.fix(shape.fixable, [fact.args[position] for position in shape.fixable])
             if start is not None:
@@ -129,7 +129,7 @@ class _Search:
                     self._collect(premise, row, shape.rule.clause, depth, holds=True)
 
     def _collect(self, premise: Premise, row: Row, clause: Clause, depth: int, *, holds: bool) -> None:
-        """Collect changes after which a premise that holds fails, or one that fails holds."""
+        """Collect changes that make a premise fail if it ``holds``, or hold if it does not."""
         atom = Atom("=", premise.terms) if isinstance(premise, Equality) else premise.atom
         if atom.predicate in _COMPARISONS:
             self._compare(atom.args, row, clause)
@@ -168,7 +168,7 @@ class _Search:
             is_known = self._may_know(other, other_term, clause)
             for name, given in self.args.items():
                 targets: list[Any] = [other]
-                if given != value:  # of a sum, the argument is moved by the distance to the bound; of a product, scaled
+                if given != value:  # part of a sum: add the distance to the bound; part of a product: scale
                     if has_direct or not all(isinstance(number, int) for number in (given, value, other)):
                         continue
                     targets = [given + other - value, *([given * other // value] if value else [])]
@@ -183,7 +183,7 @@ class _Search:
             name, value = str(values[0]).removeprefix("/"), _fact_scalar(values[1])
             if value is not None:
                 self._add(name, value, self._may_know(value, atom.args[1], clause))
-            for premise in clause.premises:  # a premise that joins the argument has other values
+            for premise in clause.premises:  # a premise with the same variable has other values
                 other = None if isinstance(premise, Equality) or premise.negated else premise.atom
                 if isinstance(atom.args[1], Variable) and other not in (None, atom) and atom.args[1] in other.args:
                     self._add_column(name, other, other.args.index(atom.args[1]))
@@ -230,7 +230,7 @@ class _Search:
         )
 
     def _may_know(self, value: Scalar, term: Term | None = None, clause: Clause | None = None) -> bool:
-        """Return whether the caller may know a value, which ``term`` in ``clause`` has, without any call.
+        """Return whether the caller may know, without any call, a value, which ``term`` has in ``clause``.
 
         A local caller with ``explain_policy`` can read the files of the server. Any caller may know the constants of
         the rules that it may see, the values in its request, and those that the public reasons mention.
@@ -245,7 +245,7 @@ class _Search:
         return value in self.own_values or (value != "" and re.search(mention, self.reasons) is not None)
 
     def _is_reachable(self, name: str, value: Scalar, others: Mapping[str, Any]) -> bool:
-        """Return whether a caller that only tries calls finds the integer: by powers of two, then by bisection."""
+        """Return whether trying calls finds the integer ``value``: with powers of two, then by bisection."""
         given = self.args[name]
         if not isinstance(value, int) or not isinstance(given, int):
             return False
@@ -270,7 +270,7 @@ class _Search:
         decision, key = self.decision, msgspec.json.encode((changes, facts), order="sorted")
         if key not in self.verdicts:
             started = time.thread_time()
-            if len(self.verdicts) >= MAX_EVALUATIONS or started + self.slowest > self.end:
+            if len(self.verdicts) >= MAX_EVALUATIONS or started + self.slowest > self.cpu_deadline:
                 raise _SearchLimitReached
             inputs = ProofInputs(decision.call.inputs.intent, (*decision.call.inputs.facts, *facts))
             call = Call(decision.call.tool, {**decision.call.args, **changes}, inputs)
@@ -313,7 +313,7 @@ def _fact_scalar(value: Value | None) -> Scalar | None:
 
 
 def _power_below(number: int) -> int:
-    """Return the largest of 0 and the powers of two and their negatives that is not above ``number``."""
+    """Return the largest number, up to ``number``, among 0, the powers of two, and their negatives."""
     if number > 0:
         return 1 << (number.bit_length() - 1)
     return -(1 << (-number - 1).bit_length()) if number else 0

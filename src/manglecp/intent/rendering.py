@@ -34,7 +34,7 @@ _SENTENCE: Final = re.compile(
     re.DOTALL,
 )
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")  # of Windows
+_DRIVE: Final = re.compile(r"[A-Za-z]:[\\/]")  # the start of a Windows path
 _USERINFO: Final = re.compile(r"(?!file:)([a-z][a-z0-9+.-]+://)[^/?#]*@", re.IGNORECASE)
 _CODE_SCHEMES: Final = frozenset({"javascript", "vbscript"})
 _DATA_URI: Final = re.compile(r"data:\s*([^;,\s]*)\s*[;,]", re.IGNORECASE)
@@ -47,7 +47,7 @@ _INERT_MEDIA_TYPES: Final = frozenset(
 """Media types allowed in data URIs. Others, such as HTML and SVG, can hold code."""
 _IGNORED_CHARACTERS: Final = re.compile(r"[\t\r\n]")  # URL parsers drop these, so that they could hide a scheme
 _SPACES: Final = re.compile(r"\s+")
-# A heading, a rule, a fence of code, or a blank line.
+# A heading, a horizontal rule, a fence of code, or a blank line.
 _NOT_PROSE: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")
 
 
@@ -97,7 +97,7 @@ def resources(rows: Iterable[tuple[str, str, int]]) -> tuple[Resource, ...]:
 
 
 def uri(address: str) -> str | None:
-    """Normalise an address. One without a scheme is a file path (SKILL-11); other schemes are kept (SKILL-10).
+    """Normalise an address. Without a scheme it is a file path (SKILL-11); any scheme but code is kept (SKILL-10).
 
     Returns None for an empty address and for code, such as ``javascript:`` or HTML in ``data:``. User names and
     passwords are removed.
@@ -173,7 +173,7 @@ class ToolView:
 
 
 def render(tool: ToolView, skills: Skills) -> messages.MacroTool:
-    """Return the tool for a client; ``skills`` are those of the pack by id."""
+    """Return the tool for a client; ``skills`` are the skills of the pack by id."""
     definition = tool.definition
     macro_id, name = definition.macro_id, definition.tool
     if tool.level != "full":

@@ -42,7 +42,7 @@ class ToolSelection:
 
     response: messages.IntentResponse
     evaluation: IntentEvaluation
-    definitions: tuple[Definition, ...]  # of the tools in the response, in their order
+    definitions: tuple[Definition, ...]  # definitions of the tools in the response, in the same order
     flaws: tuple[Flaw, ...] = ()  # why selected tools are missing; for the operator
 
 
@@ -53,7 +53,7 @@ def respond(
     started = time.perf_counter_ns()
     evaluation = evaluate(domain, request, identity, clock=clock)
     options = request.payload.options
-    deadline = _limit_explanations(evaluation) if hints_wanted(options) or _covers(evaluation) else math.inf
+    deadline = _limit_explanations(evaluation) if hints_wanted(options) or _wants_coverage(evaluation) else math.inf
     disclosed, flaws = _disclose(evaluation)
     try:
         hints = Hints(evaluation, deadline) if hints_wanted(options) else None
@@ -78,7 +78,7 @@ def respond(
     return ToolSelection(messages.IntentResponse(id=request.id, payload=result), evaluation, definitions, flaws)
 
 
-def _covers(evaluation: IntentEvaluation) -> bool:
+def _wants_coverage(evaluation: IntentEvaluation) -> bool:
     """Return whether the response has the rule coverage: requested, and permitted to this client (OPEN-50)."""
     permitted = evaluation.domain.pack.settings.rule_coverage or EXPLAIN_POLICY in evaluation.identity.permissions
     return evaluation.request.payload.options.rule_coverage and permitted
@@ -136,7 +136,7 @@ def _fit(
 
 
 def _source_rules(derivations: Iterable[messages.Derivation]) -> dict[str, tuple[str, ...]]:
-    """Return by macro id the predicates of the pack in a tool's proof (TOOL-20); if it has none, those that select."""
+    """Return, by macro id, the pack's predicates in a tool's proof (TOOL-20), or the selecting ones of the kernel."""
     return {
         derivation.macro_id: tuple(name for name in derivation.rule_chain if name not in PREDICATES)
         or tuple(name for name in derivation.rule_chain if name in _SELECTING)
@@ -145,13 +145,13 @@ def _source_rules(derivations: Iterable[messages.Derivation]) -> dict[str, tuple
 
 
 def _diagnostics(evaluation: IntentEvaluation, fitted: FittedResponse) -> messages.Diagnostics:
-    by = counter(evaluation.domain.pack.settings.disclosure.tokens).by
-    changes: dict[str, object] = {"tokens": {"count": fitted.tokens, "by": by}}
+    counting_method = counter(evaluation.domain.pack.settings.disclosure.tokens).by
+    changes: dict[str, object] = {"tokens": {"count": fitted.tokens, "by": counting_method}}
     if len(fitted.tools) < len(evaluation.selected):
         changes["tools_proven"] = len(evaluation.selected)
     if evaluation.domain.facts_version:
         changes["facts_version"] = evaluation.domain.facts_version
-    if _covers(evaluation):
+    if _wants_coverage(evaluation):
         changes["rule_coverage"] = rule_coverage(evaluation)
     return msgspec.structs.replace(evaluation.diagnostics(), **changes)
 
@@ -176,14 +176,14 @@ def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callabl
 # Warming up loads the token vocabulary, time zones and generated code. The first request of the incident example takes
 # 63 to 69 ms without it, 0.9 to 1.2 ms after it. A server warms up before it listens. Loading a domain does not warm
 # up: a check of a pack or its manifest does not need it.
-MAX_WARM_UP_SECONDS: Final = 2.0  # no further intent is evaluated after these
+MAX_WARM_UP_SECONDS: Final = 2.0  # after this time, no further intent is evaluated
 _WARM_UP: Final = "x-warm-up"
 
 
 def request_message(kind: str, payload: Mapping[str, Any], pack: Pack, request_id: str) -> Any:
-    """Return the message of a caller in this process, decoded with all checks of a server. Raises WireError.
+    """Build a request for a caller in this process; decode it with all checks of a server. Raises WireError.
 
-    ``kind`` is its type, such as ``intent_request``.
+    ``kind`` is the type of the message, such as ``intent_request``.
     """
     envelope = {"type": kind, "id": request_id, "manglecp": messages.VERSION, "payload": payload}
     data = json.dumps(envelope, ensure_ascii=False).encode(errors="surrogatepass")  # msgspec writes no surrogates
@@ -199,6 +199,7 @@ def warm_up(domain: Domain) -> None:
     if domain.pack.externals:
         return
     started = monotonic()
+    # If pack.toml lists no intents, an intent that rules name; if they name none, any.
     for name in [intent.name for intent in domain.pack.settings.intents] or [
         min(filter(None, domain.intents), default=_WARM_UP)
     ]:

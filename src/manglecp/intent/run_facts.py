@@ -1,7 +1,7 @@
-"""Facts about a run: which of them the rules of a pack read, and how arguments and outputs become facts.
+"""Facts about a run: which facts the rules of a pack read, and how arguments and outputs become facts.
 
 Arguments and outputs are plain JSON, so no object in them is a wrapped fact value. A value that a fact cannot hold
-raises :class:`Fault`: left out, it would be invisible to policy and still reach the action.
+raises :class:`Fault`: if it were left out, policy would not see it, and it would still reach the action.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class RunRuleIndex:
 
     has_after_rules: bool
     """Whether a predicate of ``AFTER_RUN_ARITIES`` has a rule, and a rule reads facts about the run."""
-    has_skip_rules: bool
+    has_skip_rules: bool  # whether a rule derives ``skip_step``
     has_effect_rules: bool
     """Whether policy may deny effects."""
     judges_calls: bool
-    """Whether policy may deny a call of a tool that it permits to be offered: a denial depends on the call."""
+    """Whether a denial depends on the call: policy may permit the offer of a tool, and deny a call of the tool."""
     reads_arguments: bool
     """Whether a rule reads ``call_arg``."""
     reads_values: bool
@@ -96,7 +96,7 @@ class RunRuleIndex:
         return facts
 
     def step_values(self, action: str, output: Any) -> Iterator[tuple[str, Value]]:
-        """Yield the key and the value of each extractor that finds one in the output. Raises :class:`Fault`."""
+        """Yield the key and the value of each extractor whose pointer leads to a value. Raises :class:`Fault`."""
         for key, value in find_values(self.extractors, action, output):
             yield key, plain_value(value)
 
@@ -118,7 +118,7 @@ def _token(name: str) -> str:
 
 
 def find_values(pointers: Pointers, action: str, output: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the key and the JSON value of each pointer of the action that finds one in the output."""
+    """Yield the key and the JSON value of each pointer of the action that leads to a value in the output."""
     for key, pointer in pointers.get(action, ()):
         try:
             yield key, resolve_pointer(output, pointer)

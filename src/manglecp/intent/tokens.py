@@ -27,7 +27,7 @@ class Counter(Protocol):
 
 
 class Estimate:
-    """A count without a vocabulary: of pieces that are about as long as a token, by the kind of their characters."""
+    """Counts without a vocabulary: pieces of similar characters, each about as long as a token."""
 
     by: Final = "estimate"
     _pieces: Final = re.compile(rb"[A-Za-z]{1,9}|[0-9]{1,3}|[^A-Za-z0-9\s\x80-\xff]{1,4}|[\x80-\xff]{1,4}|\s{16,64}")
@@ -37,7 +37,7 @@ class Estimate:
 
 
 class Vocabulary:
-    """An exact count; about 25 µs per kilobyte of JSON."""
+    """Counts exactly the tokens of a vocabulary; takes about 25 µs per kilobyte of JSON."""
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         self.by = name
@@ -64,8 +64,8 @@ def counter(setting: TokenCounting = "auto") -> Counter:
 
 
 # Tokenizers split a text into words first, and no word continues from a letter or digit into a quotation mark. So if a
-# text is cut there, the counts of its parts add up. Responses are cut between tools and around the times of a window:
-# the counts of parts that repeat are cached.
+# text is cut between the two, the counts of its parts add up. Responses are cut between tools and around the times of a
+# window, so that the counts of repeated parts can be cached.
 _CUT: Final = re.compile(rb'"(?:,"name":|:"[0-9]{4}-|,"expires_at":|\},"metadata":)')
 _WORD_BYTES: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 _MIN_CACHED_BYTES: Final = 64  # shorter parts, mostly times, are faster to count than to look up

@@ -24,7 +24,7 @@ from manglecp.wire import compile_schema
 _DEFINITIONS: Final = ("#/$defs", "#/definitions")
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _ARRAY_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
-_MAX_DEPTH: Final = 32  # of references and nested schemas
+_MAX_DEPTH: Final = 32  # levels of references and nested schemas
 
 
 def check_results(pack: Pack, statements: Statements, problems: ProblemList) -> None:
@@ -184,9 +184,9 @@ _BINDINGS: Final = {
     "macro_step": (("arg_value", 4), ("arg_from", 4), ("arg_step", 5), ("arg_kept", 5)),
     "undo_step": (("undo_value", 4), ("undo_in", 4), ("undo_out", 4)),
 }
-"""By the predicate that names the action of a step, those that bind its parameters, in order of precedence."""
+"""By predicate that names the action of a step: the predicates that bind its parameters, in order of precedence."""
 _APPROVED_TIER: Final = 3  # a tool with an action of this tier always needs approval
-_STEP_SUFFIXES: Final = {"macro_step": "", "undo_step": " with an undo action"}  # in messages
+_STEP_SUFFIXES: Final = {"macro_step": "", "undo_step": " with an undo action"}  # endings of messages
 
 
 def check_arguments(pack: Pack, statements: Statements, problems: ProblemList) -> None:
@@ -206,7 +206,7 @@ def check_derived_rows(
     pack: Pack, base: Base, clauses: Collection[Clause], changeable: Collection[Key]
 ) -> list[Diagnostic]:
     """Check the rows of the base that rules derive; requests can change only the predicates in ``changeable``."""
-    # Rows of changeable predicates may differ in a request, so their clauses are checked instead of their rows.
+    # Rows of changeable predicates may differ in a request, so ``statements`` has their clauses instead of their rows.
     statements = Statements([clause for clause in clauses if clause.head.key in changeable])
     derived: dict[Key, list[Statement]] = {}
     for key in (("macro_step", 3), ("undo_step", 3), ("arg_value", 4), ("undo_value", 4), ("reversible", 1)):
@@ -293,16 +293,17 @@ class _ArgumentCheck(StatementCheck):
             action = self._action_with_effects(tool, number)
             if action is None or not isinstance(tool, str) or not isinstance(source, int):
                 continue
-            of = self.statements.of
-            requiring = [*of(tool, "needs_confirmation", 1), *of(tool, "needs_approval", 2), *of(tool, "four_eyes", 1)]
-            needs_approval = action.tier >= _APPROVED_TIER or any(rule.args[0] == tool for rule in requiring)
-            numbers = [step.args[1] for step in of(tool, "macro_step", 3)]
+            find = self.statements.of
+            keys = (("needs_confirmation", 1), ("needs_approval", 2), ("four_eyes", 1))
+            requires_approval = any(rule.args[0] == tool for key in keys for rule in find(tool, *key))
+            needs_approval = action.tier >= _APPROVED_TIER or requires_approval
+            numbers = [step.args[1] for step in find(tool, "macro_step", 3)]
             in_order = not self.statements.may_have(tool, "step_after", 3)
             before = [n for n in numbers if n == source or (in_order and isinstance(n, int) and n < source)]
             is_known = not any(self._action_with_effects(tool, n) for n in before)
-            # An undo of the source, written as a step, may take what the declared undo would take.
-            is_undo = (tool, source, action.name) in [undo.args for undo in of(tool, "undo_step", 3)]
-            is_undo = is_undo and (tool, source, param, pointer) in [undo.args for undo in of(tool, "undo_out", 4)]
+            # A step that undoes the source step may take the same argument as the declared undo of the source step.
+            is_undo = (tool, source, action.name) in [undo.args for undo in find(tool, "undo_step", 3)]
+            is_undo = is_undo and (tool, source, param, pointer) in [undo.args for undo in find(tool, "undo_out", 4)]
             if needs_approval and not is_known and not is_undo:
                 message = f"{tool} cannot be approved: step {number}, {action.name}, takes {param!r} from step {source}"
                 message += ", whose result is not known before the first effect"
@@ -336,7 +337,7 @@ class _ArgumentCheck(StatementCheck):
 
 
 def _may_derive(clause: Clause, row: tuple[Value, ...]) -> bool:
-    """Return whether the clause is a rule whose constants in the head are those of the row."""
+    """Return whether the clause is a rule, and the constants in its head are equal to the values of the row."""
     pairs = zip(clause.head.args, row, strict=True)
     return bool(clause.premises) and all(isinstance(term, Variable | Apply) or term == value for term, value in pairs)
 
@@ -386,7 +387,7 @@ def changeable_predicates(program: Program, variable: Iterable[str]) -> set[Key]
 
 def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
     """Yield an error for each static tool whose facts make no chain."""
-    # Tools that a rule can change, and later those that are checked.
+    # Tools that a rule can change; checked tools are added.
     skipped = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
     if None in skipped:
         return  # the rule can change any tool

@@ -1,9 +1,9 @@
 """Why a tool is not in the response: ``options["x-why_not"]``.
 
 Only tools that could serve the intent are explained. An unknown name, a tool of another intent and a tool that policy
-hides from the caller get the same answer, so that the option does not disclose which tools exist. Of a tool that policy
-excludes, the caller reads the public reasons. For each rule that
-could select the tool, the first failing premise is named, recursively, without rule texts and values.
+hides from the caller get the same answer, so that the option does not disclose which tools exist. Exception: if policy
+has public reasons for the exclusion of a tool, these are the answer. For each rule that could select the tool, the
+first failing premise is named, recursively, without rule texts and values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OUTPUT: Final = "output"  # the phase that leaves out selected tools
 
 
 class Exclusions:
-    """Why tools are not in the response to one evaluation; ``returned`` are the tools that are in it."""
+    """Why tools are not in the response to one evaluation; ``returned`` are the tools in the response."""
 
     def __init__(self, evaluation: IntentEvaluation, visibility: Visibility, returned: Collection[str]) -> None:
         self.evaluation = evaluation
@@ -43,16 +43,16 @@ class Exclusions:
         self.is_limited = (constraints.max_tools_returned, constraints.max_tokens_budget) != (None, None)
 
     def all(self) -> list[tuple[str, str, str]]:
-        """Return tool, phase and reason for each candidate that is neither returned nor hidden."""
+        """Return tool, phase and reason for each candidate that is not returned; if hidden, only public reasons."""
         tools = {str(row[0]) for row in self.result.rows(("excluded", 3))} | self.scores.keys()
         return [(tool, *why) for tool in sorted(tools) for why in self.of(tool)]
 
     def of(self, tool: str) -> list[tuple[str, str]]:
-        """Return phases and reasons, sorted; empty if the tool is returned or unknown, or hidden without a reason."""
+        """Return phases and reasons, sorted: public reasons of a hidden tool, nothing for a returned or unknown one."""
         if self.is_hidden(tool):
-            is_candidate = bool(self.result.find(("kernel.named", 1), tool))
+            is_named = bool(self.result.find(("kernel.named", 1), tool))  # is a candidate, or a dependency of one
             reasons = sorted(str(text) for _, text in self.result.find(("public_reason", 2), tool))
-            return [("exclusion", self.visibility.text(text)) for text in reasons if is_candidate]
+            return [("exclusion", self.visibility.text(text)) for text in reasons if is_named]
         if tool in self.returned:
             return []
         if tool in self.scores:
@@ -61,7 +61,7 @@ class Exclusions:
         for _, phase, reason in self.result.find(("excluded", 3), tool):
             if phase == "exclusion":
                 for _, kind, bar in self.result.find(("kernel.barred_by", 3), tool):
-                    is_absent = kind == "capability"  # then ``bar`` is the action, whose name is not disclosed
+                    is_absent = kind == "capability"  # ``bar`` is then the action, whose name is not disclosed
                     found.add(("exclusion", "an action that it needs does not exist" if is_absent else str(bar)))
             else:
                 found.add((str(phase), self._without_hidden_tools(tool, str(reason))))
@@ -102,19 +102,19 @@ class Exclusions:
         return "it could not be composed"
 
 
-MAX_SETS: Final = 8  # of facts that unlock one tool
+MAX_SETS: Final = 8  # sets of facts that unlock one tool
 FactSet: TypeAlias = tuple[dict[str, Any], ...]  # facts in wire form; a null argument stands for any value
 
 
 class UnlockingSets(NamedTuple):
     sets: tuple[FactSet, ...]
-    complete: bool  # whether there are no others of that size
+    complete: bool  # whether no other set of facts would unlock the tool
 
 
 class UnlockSearch:
     """Searches sets of facts that a client could state to get a tool. Every set that is returned was evaluated.
 
-    The search is restricted to predicates that clients may state and the selection reads without policy, and to values
+    The search is restricted to predicates that clients may state and visible rules of the selection read, and to values
     that the caller may know (:class:`manglecp.mangle.explain.candidates.CallerCandidates`).
     """
 
@@ -130,7 +130,7 @@ class UnlockSearch:
         """Return sets of facts that unlock the tool. ``is_named`` if it is already a candidate or a dependency."""
         offered = Fact("offered", (tool,))
         if not is_named:
-            # Faster than a search for ``offered``, which implies it.
+            # Every offered tool is named, and this search is faster than that for ``offered``.
             naming_result = self._search(Fact("kernel.named", (tool,)))
             unlocking = [facts for facts in naming_result.sets if self.explainer.holds_with(offered, facts)]
             if unlocking or not naming_result.sets:  # a tool that cannot be named cannot be offered
@@ -139,7 +139,7 @@ class UnlockSearch:
         return self._to_wire(unlock_result.sets, unlock_result.complete)
 
     def _search(self, goal: Fact) -> UnlockResult:
-        # A local caller can read the server's files, so the search may use every value in them.
+        # A local caller can read the server's files, so the search may use every value of the rules and facts.
         readable = self.evaluation.identity.trust == "local" and self.visibility.explains_policy
         session = self.evaluation.session
         return self.explainer.unlock(goal, self.rules, session, self.assertable, readable=readable)
@@ -184,14 +184,14 @@ def _fact_covers(general: dict[str, Any], special: dict[str, Any]) -> bool:
 
 
 MAX_REASONS: Final = 16
-MAX_ROWS: Final = 2_000  # of one search for the first failing premise
-MAX_DEPTH: Final = 4  # of nested rules whose failing premises are named
+MAX_ROWS: Final = 2_000  # rows that one search for the first failing premise reads
+MAX_DEPTH: Final = 4  # levels of nested rules whose failing premises are named
 _SELECTING: Final[tuple[Key, ...]] = (("mandatory", 1), ("relevant", 2))
 _INTENT: Final[Key] = ("intent", 1)
 
 
 class WhyNots:
-    """Explains missing tools. A ``Shape`` is a rule with what its head fixes; a ``Row`` has values of its variables."""
+    """Explains missing tools. A ``Shape`` is a rule with what its head can bind; a ``Row`` binds its variables."""
 
     def __init__(
         self, evaluation: IntentEvaluation, visibility: Visibility, exclusions: Exclusions, deadline: float
@@ -258,7 +258,7 @@ class WhyNots:
         return False
 
     def _selecting_rules(self, tool: str) -> Iterator[tuple[Shape, Row]]:
-        """Yield the rules that could select the tool under this intent, with the row that the tool fixes."""
+        """Yield the rules that could select the tool under this intent, each with the variables that the tool binds."""
         for key in _SELECTING:
             for shape in self._shapes(key):
                 if not self._applies(shape):
@@ -297,7 +297,7 @@ class WhyNots:
         return changeable_predicates(self.evaluation.result.program, self.evaluation.domain.profile.assertable)
 
     def _applies(self, shape: Shape) -> bool:
-        """Return whether the rule can apply to this intent, also through the predicates it reads."""
+        """Return whether the rule can apply to this intent, and the predicates that it reads can hold."""
         for premise in shape.rule.clause.premises:
             if not self._is_look_up(premise):
                 continue
@@ -322,7 +322,7 @@ class WhyNots:
         return None
 
     def _can_hold(self, key: Key) -> bool:
-        """Return whether a fact exists, a client could state one, or a rule for this intent could derive one."""
+        """Return whether the predicate has facts, a rule for this intent, or no rule at all: clients may state it."""
         possible = self._possible.get(key)
         if possible is None:
             self._possible[key] = True  # assumed while its own rules are examined, which may be recursive
@@ -344,7 +344,7 @@ class WhyNots:
         return sorted(str(row[0]) for row in self.evaluation.result.find(("requires", 2), tool, 1))
 
     def _failure(self, shape: Shape, start: Row, seen: set[Key], depth: int) -> Iterator[str]:
-        """Describe the first failing premise of a rule, then, in turn, those of the rules that could satisfy it."""
+        """Describe the first failing premise of a rule and, recursively, those of the rules that could satisfy it."""
         index, row = self.explainer.furthest(shape, start, MAX_ROWS)
         if index == len(shape.rule.premises):
             yield f"{self.visibility.text(shape.rule.head.predicate)} holds, but not as it is needed"

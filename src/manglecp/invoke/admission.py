@@ -1,10 +1,10 @@
 """Admission: from an invocation request to a run.
 
-The checks change nothing, and come in the order of the specification (requirements INVK-05 and OPEN-29): that the
-offer belongs to the principal (an offer of another one and an unknown id are indistinguishable, OPEN-31); its validity,
-by the server's clock; the arguments, with all their errors; a new proof of the tool, for the principal's present
-rights; the approval. A run with effects is admitted in one transaction: the run, the used approval and the ledger
-entry.
+The checks change nothing, and run in the order of the specification (requirements INVK-05 and OPEN-29): the owner of
+the offer (another principal's offer is indistinguishable from an unknown id, OPEN-31); the validity of the offer, by
+the server's clock; the arguments, reporting all their errors; a new proof of the tool, for the principal's present
+rights; the approval. A run with effects is admitted in one transaction, which writes the run, the use of the approval
+and the ledger entry.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NUL: Final = "\0"
 """PostgreSQL cannot store this character; no name of this server contains it."""
 _MAX_KEY_LENGTH: Final = 128
 _MAX_PLANS: Final = 4_096
-_REMEDY_SECONDS: Final = 0.02  # for what would unlock a refused call
+_REMEDY_SECONDS: Final = 0.02  # time limit of the search for what would unlock a refused call
 _FIRST_FENCE: Final = 1
 """The fencing token of the process that admits a run."""
 
@@ -69,10 +69,10 @@ def key_conflict() -> WireError:
 
 
 class CheckedInvocation(msgspec.Struct, frozen=True, kw_only=True):
-    """An invocation that may be accepted as a run."""
+    """An invocation that passed all checks and may be accepted as a run."""
 
     decision: Decision
-    """The decision to admit it; the tool is proven."""
+    """The decision about the invocation, with the proof of the tool."""
     plan: Plan
     args: Mapping[str, Any]
     """The arguments as the client sent them, without defaults."""
@@ -173,7 +173,7 @@ class AdmissionService:
     async def check(
         self, payload: InvokePayload, invocation: InvocationKey, *, is_large: bool = False
     ) -> CheckedInvocation:
-        """Return the checked invocation; ``is_large`` describes its arguments. Raises :class:`WireError`."""
+        """Return the checked invocation; ``is_large``: its arguments are large. Raises :class:`WireError`."""
         decision = await self.offers.prove(invocation.identity, payload.macro_id, payload.args, is_large=is_large)
         try:
             plan = self._plan(decision.proven())
@@ -185,13 +185,13 @@ class AdmissionService:
         except WireError as error:
             if error is decision.error and decision.judgement.denials:
                 add_remedies(decision, await asyncio.to_thread(decision.find_remedies, _REMEDY_SECONDS))
-            if "x-decision" not in (error.details or {}):  # else it was recorded with a request for approval
+            if "x-decision" not in (error.details or {}):  # else the approval request recorded the decision
                 add_decision_id(error, await self.log.record(decision, "admission"))
             raise
 
     def _plan(self, definition: Definition) -> Plan:
         plan = self._plans.get(definition.chain_digest)
-        if plan is None or plan.definition is not definition:  # other definitions may have the same chain
+        if plan is None or plan.definition is not definition:  # cached for another definition with the same chain
             try:
                 plan = Plan.of(definition, self.pack.actions)
             except Unplannable:
@@ -216,7 +216,7 @@ class AdmissionService:
             error = explain_approval(await self._request_approval(call, [record]), checked.decision)
             raise add_decision_id(error, record.id) if error.code == "confirmation_required" else error
         approval = await self.approvals.check(token, self._binding(call, ApprovalSubject()), definition.safety)
-        # Last, because it calls actions: not for an approval that does not exist, is pending, or was used.
+        # The subject is checked last: its previews call actions, which an invalid approval must not cause.
         subject = await self.previews.subject(call.plan, call.args, call.identity)
         if approval.binding.subject_digest != subject.digest:
             raise invalid_approval("subject")
@@ -226,7 +226,7 @@ class AdmissionService:
     async def request_approval(self, run: AdmittedRun, definition: Definition) -> WireError:
         """Store a request for the approval that the tool of a run needs now; return ``confirmation_required``.
 
-        ``definition`` is that of the last proof. The run ends: the approval is for a new invocation by the client.
+        ``definition`` is the tool as it was proven last. The run ends: only a new invocation can use the approval.
         """
         call = _ApprovalCall(self._plan(definition), run.args, run.identity.name, run.admission.args_digest)
         return await self._request_approval(call)
@@ -337,7 +337,7 @@ class AdmissionService:
 
 
 def add_remedies(decision: Decision, remedies: Sequence[Remedy]) -> None:
-    """Add what would unlock a denied call to its error, as ``would_unlock`` of the details and in the message."""
+    """Add the remedies for a denied call to its error: to the message, and as ``would_unlock`` to the details."""
     error = decision.error
     if error is not None and remedies:
         error.message = "; ".join((error.message, *(remedy.text for remedy in remedies)))

@@ -1,4 +1,4 @@
-"""Approvals: stored and rendered by the server, decided there with an approver's credential, used once.
+"""Approvals: the server stores and renders a request, an approver decides it there, and one call uses it.
 
 An invocation that needs an approval stores a request and fails with ``confirmation_required`` and the request's id. An
 approver reads the complete text from the server and approves or denies it. The requester repeats the invocation with
@@ -30,9 +30,9 @@ ANY_ROLE: Final = "approve:*"
 OPERATOR: Final = Identity("local", frozenset({APPROVE, ANY_ROLE}), "local")
 """The operator of this machine, who has access to the store."""
 LIFETIME_MS: Final = 3_600_000
-"""The time after a request in which it must be decided, and the approval used."""
+"""The time from a request until it must be decided and the approval used."""
 MAX_TEXT: Final = 262_144
-"""The most characters of an approval request. A longer one is refused, because no part may be left out."""
+"""The maximum length of a request's text. A longer text is refused, not truncated: an approver must see all of it."""
 
 Verdict = Literal["approved", "denied"]
 InvalidReason = Literal["expired", "denied", "used", "other_call", "server", "revision", "subject", "approver"]
@@ -47,7 +47,7 @@ class Approvers(msgspec.Struct, frozen=True):
     """Whether the approver had to be another principal than the requester."""
 
     def satisfy(self, safety: SafetyData) -> bool:
-        """Return whether they include all requirements of ``safety``, the present ones of the tool."""
+        """Return whether these requirements include those of ``safety``, which the tool has now."""
         return set(self.roles).issuperset(safety.approver_roles) and (self.four_eyes or not safety.four_eyes)
 
 
@@ -72,17 +72,17 @@ class ApprovalService:
         text: str,
         decisions: Sequence[DecisionRecord] = (),
     ) -> WireError:
-        """Store a request and the decisions that it follows from, and return ``confirmation_required`` with its id."""
+        """Store a request with the ``decisions`` that led to it; return ``confirmation_required`` with its id."""
         if len(text) > MAX_TEXT:
             message = (
                 f"The approval request has {len(text):,} characters, and an approver is shown at most {MAX_TEXT:,}"
             )
             return WireError("x-approval_too_large", message, {"limit": MAX_TEXT, "actual": len(text)})
         safety, now_ms = call.safety, self._now_ms
-        entries: list[NewEntry] = []  # none for a request that is pending already
+        entries: list[NewEntry] = []  # stays empty for a request that is pending already
 
         def write(tx: Transaction) -> Approval:
-            entries.clear()  # a batch that was rolled back may have added one
+            entries.clear()  # ``write`` may run again after its batch was rolled back
             approval, is_new = self._store.approvals.request(
                 tx,
                 binding,
@@ -104,9 +104,9 @@ class ApprovalService:
         return confirmation_required(approval)
 
     async def check(self, approval_id: str, binding: ApprovalBinding, safety: SafetyData) -> Approval:
-        """Return the approval of this call, with an unchecked ``subject_digest``. Raises :class:`WireError`."""
+        """Return the approval of this call; the caller checks its ``subject_digest``. Raises :class:`WireError`."""
         approval = await self._store.writer.read(lambda tx: self._store.approvals.find(tx, approval_id))
-        # An approval of another requester is indistinguishable from an invented one.
+        # An approval of another requester is indistinguishable from an unknown id.
         if approval is None or approval.binding.identity != binding.identity:
             raise invalid_approval("other_call")
         approved = approval.binding
@@ -122,13 +122,13 @@ class ApprovalService:
             raise invalid_approval("expired")
         if approval.state == "pending":
             raise confirmation_required(approval)
-        # Since the request, the rules may have changed the approvers that they require.
+        # The rules may now require other approvers than at the time of the request.
         if not Approvers(approval.roles, approval.four_eyes).satisfy(safety):
             raise invalid_approval("approver")
         # The decision of an approver whose token was removed since, or has lost a permission, does not count.
         permissions = frozenset({APPROVE, *approval.roles})
-        stored = Identity(approval.approver or "", permissions, "user", approval.approver_credential)
-        approver = self._refresh_identity(stored)
+        stored_approver = Identity(approval.approver or "", permissions, "user", approval.approver_credential)
+        approver = self._refresh_identity(stored_approver)
         if APPROVE not in approver.permissions or not may_decide(approver, approval):
             raise invalid_approval("approver")
         return approval
@@ -168,7 +168,7 @@ class ApprovalService:
     ) -> Approval:
         """Record the decision of the requester's user, as the requester's program reports it. Blocks.
 
-        It counts only where the rules require no role and no other principal. Raises :class:`WireError`.
+        The decision counts only if the request requires no role and no second principal. Raises :class:`WireError`.
         """
         now_ms = self._now_ms
         with self._store.write_transaction() as tx:
@@ -242,7 +242,7 @@ def ledger_entry(approval: Approval, event: str, identity: str, *, attested: boo
 
 
 class OperatorApprovals:
-    """The approval requests of a store, for the operator of this machine; replaces a client of the server."""
+    """The approval requests of a store, for the operator of this machine, with the methods of a client."""
 
     def __init__(self, service: ApprovalService) -> None:
         self._service = service

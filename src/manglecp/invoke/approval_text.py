@@ -1,4 +1,4 @@
-"""The text of an approval request: every step with every argument, and what the approver is shown besides."""
+"""The text of an approval request: every step with its arguments, their known values, and previews."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def render_request(
 ) -> str:
     """Return the complete text that an approver reads: every step with every argument, and the results of previews.
 
-    ``args`` include defaults; ``previews`` are by number of the step; ``values`` are those of arguments from earlier
-    steps and runs, by number of the step and parameter; ``hide`` redacts secret settings in JSON.
+    ``args`` include defaults. ``previews`` are keyed by step number; ``values``, which arguments take from earlier
+    steps and runs, by step number and parameter. ``hide`` redacts secret settings in a JSON value.
     """
     visible = {name: _HIDDEN_VALUE if name in secret_args else hide(value) for name, value in args.items()}
     reversible = "It can be undone." if definition.safety.reversible else "It cannot be undone."
@@ -83,7 +83,7 @@ def _value_text(
     value = argument.value
     if argument.source == "value":
         return _json(hide(value))
-    if argument.source == "call" and undone_step is not None:  # an undo takes it from the input of its step
+    if argument.source == "call" and undone_step is not None:  # the value comes from the input of the undone step
         return f"{_line(value)} of step {undone_step}"
     if argument.source == "call":
         text = _json(args[value]) if value in args else "(left out)"
@@ -102,7 +102,7 @@ def _blocks(label: str, by_step: Mapping[int, Any], hide: Callable[[Any], Any]) 
 
 
 def _block(title: str, content: Any) -> Iterator[str]:
-    """Yield the title and the lines of the content: a text of several lines as it is, other values as JSON."""
+    """Yield the title and the lines of the content: a multi-line text line by line, other values as JSON."""
     yield title
     members = content.items() if isinstance(content, dict) else [("", content)]
     for name, value in members:

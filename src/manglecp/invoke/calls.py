@@ -1,8 +1,8 @@
 """Calls of actions and their outcomes.
 
-A call's input is encoded once. Those bytes are hashed, permitted, recorded and sent, so they cannot change between the
-check and the use. The stored chain defines the source of each value: a constant frozen when the tool was proven, a call
-argument or its default, a JSON pointer into an earlier output, or a value that an earlier run kept.
+A call's input is encoded once. The same bytes are hashed, permitted, recorded and sent, so that they cannot change
+between the check and the use. The stored chain defines the source of each value: a constant frozen when the tool was
+proven, a call argument or its default, a JSON pointer into an earlier output, or a value that an earlier run kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from manglecp.toolhost import ActionResult, DispatchError, PlanPermit, Slots
 from manglecp.wire import is_valid
 
 Status: TypeAlias = Literal["done", "failed", "skipped", "unknown"]
-"""``unknown``: the request was sent without a response, so the effect may have happened."""
+"""``unknown``: the call was sent and has no response, so its effect may have happened."""
 
 EffectStatus: TypeAlias = Literal["done", "undone", "unknown"]
 EVENT_STATUS: Final[Mapping[Status, Literal["success", "failure", "skipped"]]] = {
@@ -52,9 +52,9 @@ class ActionCall(msgspec.Struct, frozen=True, kw_only=True):
     secret: bool = False
     """Whether the input contains a value that must not be stored."""
     group: str = ""
-    """``s<number>`` or, for an undo, ``u<number>``. Computed: do not pass it, nor ``call_id``."""
+    """``s<number>`` or, for an undo, ``u<number>``. Computed, as is ``call_id``: do not pass either."""
     call_id: str = ""
-    """``<run>/<group>/<attempt>``: the same for the same attempt in every process."""
+    """``<run>/<group>/<attempt>``, whichever process makes the attempt."""
 
     def __post_init__(self) -> None:
         group = f"{'s' if self.kind == 'do' else 'u'}{self.number}"
@@ -136,14 +136,14 @@ class SubjectChanged(UncallableStep):
 
 
 def secret_names(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Return the arguments with ``writeOnly`` or a password format anywhere in their schema; they are never stored."""
+    """Return the arguments with ``writeOnly`` or a password format anywhere in their schema: values never stored."""
     properties: Mapping[str, Any] = schema.get("properties", {})
     definitions = schema.get("$defs", {})
     return frozenset(name for name, part in properties.items() if _is_secret(part, definitions, frozenset()))
 
 
 def _is_secret(schema: Any, definitions: Mapping[str, Any], seen: frozenset[str]) -> bool:
-    """``seen`` are the definitions on the way to this schema: one that refers to itself is not followed again."""
+    """Return whether a schema marks a secret. ``seen``: definitions on the path to it, not followed again."""
     if isinstance(schema, list):
         return any(_is_secret(part, definitions, seen) for part in schema)
     if not isinstance(schema, Mapping):
@@ -170,8 +170,8 @@ def build_call(
     """Return the call of a step. Raises :class:`UncallableStep`.
 
     ``args`` are the arguments of the invocation, with defaults; ``secrets`` are the names of the secret ones.
-    ``outputs`` are those of earlier steps, by number; ``kept`` are values of earlier runs, by parameter; ``preview`` is
-    the approved result of the action's preview.
+    ``outputs`` are outputs of earlier steps, by number; ``kept`` are values of earlier runs, by parameter; ``preview``
+    is the approved result of the action's preview.
     """
     inputs = resolve_inputs(step.arguments, args, outputs, kept or {}, preview)
     sources = sorted({argument.step for argument in step.arguments if argument.step is not None})
@@ -186,12 +186,12 @@ def resolve_inputs(
     kept: Mapping[str, Any],
     preview: Any = None,
 ) -> dict[str, Any]:
-    """Return a step's input, by parameter. Raises :class:`ArgumentMissing`. For the rest, see :func:`build_call`."""
+    """Return a step's input, by parameter. Raises :class:`ArgumentMissing`. Parameters: see :func:`build_call`."""
     inputs: dict[str, Any] = {}
     for argument in arguments:
         param, value = argument.param, argument.value
         if argument.source == "call":
-            if value in args:  # else it is optional: the schema was checked
+            if value in args:  # else the argument is optional: the schema was checked
                 inputs[param] = args[value]
         elif argument.source == "step":
             assert argument.step is not None
@@ -205,7 +205,7 @@ def resolve_inputs(
         elif argument.source == "preview":
             if preview is not None:  # None: the call needed no approval
                 if not isinstance(preview, dict) or value not in preview:
-                    # Without it, the action could not refuse a subject that has changed.
+                    # Without the value, the action could not refuse a subject that has changed.
                     raise ArgumentMissing(param, "the approved preview does not provide it")
                 inputs[param] = preview[value]
         else:
@@ -286,7 +286,7 @@ def is_large(value: Any) -> bool:
 # --- actions -------------------------------------------------------------------------------------------------------
 
 Permit: TypeAlias = MutationReady | ToolRequests | PlanPermit
-"""A closed turn permits effects, an open turn reads, and a plan all calls of a run without effects."""
+"""``MutationReady`` permits effects, ``ToolRequests`` reads, and ``PlanPermit`` all calls of a run without effects."""
 _BAD_OUTPUT: Final = "bad_output"
 """The code of an action that succeeded with an output that does not fit its schema."""
 

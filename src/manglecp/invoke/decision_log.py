@@ -1,7 +1,7 @@
-"""The decision log: a record of every verdict, from which it can be explained later.
+"""The decision log: a record of every verdict, from which the verdict can be explained later.
 
-A record has the inputs of a decision (intent, arguments, facts, the caller's rights, the time), digests of them, the
-verdict, its reasons, and the places of the rules that decided. With the content ``digests`` the inputs are left out.
+A record has the inputs of a decision (intent, arguments, facts, the caller's rights, the time), their digests, the
+verdict, its reasons, and the places of the rules that decided. A log with the content ``digests`` omits the inputs.
 The values of secret arguments are never recorded, nor are inputs of more than :data:`MAX_INPUT_BYTES`.
 """
 
@@ -36,10 +36,10 @@ _log = logging.getLogger(__name__)
 
 
 class DecisionInputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The inputs of a decision, from which it is made again."""
+    """The inputs from which a decision can be made again."""
 
     args: dict[str, Any]
-    """The arguments, with the defaults of the tool as far as they were known."""
+    """The arguments, with those defaults of the tool that were known."""
     proof: ProofInputs
     permissions: tuple[str, ...] = ()
     auto_confirm: tuple[str, ...] = ()
@@ -62,14 +62,14 @@ class DecisionDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     offered: str | None = None
     scope: Scope = "proof"
     reasons: tuple[str, ...] = ()
-    """For operators."""
+    """The reasons that operators see."""
     public_reasons: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     """The places, as ``file:line``, of the policy clauses that decided."""
     code: str | None = None
     """The error code that the client received."""
     inputs: DecisionInputs | None = None
-    """None if they are not recorded; ``left_out`` is the reason."""
+    """None if the inputs are not recorded; ``left_out`` is the reason."""
     left_out: str | None = None
     outcome: dict[str, Any] | None = None
     """What the client reported about the call of a permit."""
@@ -81,10 +81,10 @@ class DecisionLog:
     For a decision that precedes an effect, pass the result of :meth:`build` to the transaction that records the effect
     (:meth:`.Writer.write`). For any other decision, await :meth:`record`::
 
-        decision = decide(domain, Call(tool, args), identity, now_ns, call.facts(domain))
+        decision = decide(domain, call, identity, now_ns, call.facts(domain))
         decision_id = await log.record(decision, "guard")
 
-    ``operation`` is a short word for what the decision was made for. Both methods add the id of the record to
+    ``operation`` names the purpose of the decision in one word. Both methods add the id of the record to
     ``decision.error`` as the member ``x-decision`` of its details.
     """
 
@@ -99,11 +99,11 @@ class DecisionLog:
         self._secrets: LruCache[str, dict[str, frozenset[str]]] = LruCache(_MAX_REVISIONS)
         """The secret parameters of each action, by digest of the pack."""
         self._queue: deque[DecisionRecord] = deque()
-        self._flushing: asyncio.Task[None] | None = None
+        self._flush_task: asyncio.Task[None] | None = None
         self._batch: list[DecisionRecord] = []
-        """Records that were sent to the store."""
+        """Records that left the queue and are not known to be stored."""
         self._has_failed = False
-        """Whether sending ``_batch`` has raised: it may have been committed nevertheless."""
+        """Whether sending ``_batch`` has failed; the store may have committed the records nevertheless."""
 
     def build(self, decision: Decision, operation: str, run: str | None = None) -> DecisionRecord:
         """Return the record of a decision, with a new id."""
@@ -178,10 +178,10 @@ class DecisionLog:
                 return
 
     def _flush_soon(self) -> asyncio.Task[None]:
-        """Return the task that commits the queue; it raises the error of a failed commit, which keeps the queue."""
-        task = self._flushing
+        """Return the task that commits the queue. If a commit fails, it raises the error; the queue is kept."""
+        task = self._flush_task
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
-            task = self._flushing = asyncio.create_task(self._flush())
+            task = self._flush_task = asyncio.create_task(self._flush())
             task.add_done_callback(_log_failure)
         return task
 
@@ -204,7 +204,7 @@ class DecisionLog:
         inputs = left_out = None
         secrets = self.secret_args(decision)
         reasons, public_reasons = decision.reasons, decision.public_reasons
-        if secrets:  # reasons may quote them
+        if secrets:  # reasons may quote secret arguments
             redact = make_redactor([str(args[name]) for name in secrets if args.get(name)])
             reasons, public_reasons = tuple(redact(reasons)), tuple(redact(public_reasons))
         if self._content == "digests":
@@ -267,7 +267,7 @@ def explain_approval(error: WireError, decision: Decision) -> WireError:
 
 
 def describe_publicly(record: DecisionRecord, details: DecisionDetails) -> dict[str, Any]:
-    """Return the members of a record that have no values of arguments and facts; reasons may quote them."""
+    """Return a record without values of arguments and facts, and without reasons, which may quote such values."""
     described = {name: getattr(record, name) for name in record.__struct_fields__ if name not in ("at_ms", "content")}
     described |= {name: getattr(details, name) for name in ("intent", "code", "facts_digest", "inputs_digest", "rules")}
     return {"at": instant_text(record.at_ms * 1_000_000), **described}

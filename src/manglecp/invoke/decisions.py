@@ -20,16 +20,17 @@ def decide_call(domain: Domain, payload: DecidePayload, identity: Identity, now_
     Arguments that are not given have the defaults of the tool.
     """
     call = Call(payload.tool, payload.args, ProofInputs(payload.intent, tuple(payload.facts)))
-    offer = decide(domain, call, identity, now_ns, ())
+    offer_decision = decide(domain, call, identity, now_ns, ())
     if payload.intent is None:
-        call = call._replace(args={**offer.defaults, **payload.args})
+        call = call._replace(args={**offer_decision.defaults, **payload.args})
         return decide(domain, call, identity, now_ns, call.facts(domain))
-    if offer.definition is None:
-        return offer
-    if errors := schema_errors(payload.args, offer.definition.input_schema):
+    if offer_decision.definition is None:
+        return offer_decision
+    if errors := schema_errors(payload.args, offer_decision.definition.input_schema):
         raise refused_arguments(errors)
-    call = call._replace(args={**offer.defaults, **payload.args})
-    return decide(domain, call, identity, now_ns, call.facts(domain), offered=offer.definition.chain_digest)
+    call = call._replace(args={**offer_decision.defaults, **payload.args})
+    offered = offer_decision.definition.chain_digest
+    return decide(domain, call, identity, now_ns, call.facts(domain), offered=offered)
 
 
 class DecisionService:
@@ -54,7 +55,7 @@ class DecisionService:
         self._refresh_identity = refresh_identity
 
     def decide(self, request: DecideRequest, identity: Identity) -> Decision | Identity:
-        """Return the decision; for a report of a permit's outcome, the identity. Blocks. Raises :class:`WireError`."""
+        """Return the decision, or the identity that reports a permit's outcome. Blocks. Raises :class:`WireError`."""
         payload, identity = request.payload, self._refresh_identity(identity)
         if payload.report is not None:
             return identity

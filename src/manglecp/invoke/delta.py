@@ -1,11 +1,11 @@
 """The state delta of a run, and the intents and facts that rules suggest for the next request.
 
 The pack's rules derive the facts; this module encodes them as the manifest declares them. A fact whose predicate is not
-published, or whose values do not fit its declaration, is left out and logged: the run has ended, and a delta is advice.
+published, or whose values do not fit its declaration, is left out and logged: the run has ended and cannot fail.
 
 A delta has a limited number of facts (requirements OBS-05, OPEN-45). Above the limit, the facts of the most frequent
-predicates are *rolled up*: replaced by one fact ``bulk_asserted(Predicate, Count)`` or ``bulk_retracted`` each, unless
-the rules have derived that fact themselves.
+predicates are *rolled up*: one fact ``bulk_asserted(Predicate, Count)`` or ``bulk_retracted`` replaces all facts of a
+predicate. If the rules have derived that rollup themselves, no other is added.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _retractions(rows: RuleRows, domain: Domain) -> Iterator[JsonFact]:
 def _encode(
     domain: Domain, predicate: str, args: Value, interval_ns: tuple[int, int] | None = None, **options: Any
 ) -> JsonFact | None:
-    """Return the fact as JSON; None, with a warning, if clients must not see it. ``options`` are those of ``write``."""
+    """Return the fact as JSON; None, with a warning, if clients must not see it. ``options`` are for ``write``."""
     if domain.profile.direction(predicate) is None:
         _log.warning("%s: a run derived %s, which the manifest does not publish", domain.pack.name, predicate)
         return None
@@ -118,7 +118,7 @@ def _encode(
 
 
 def _is_acceptable(domain: Domain, fact: Fact) -> bool:
-    """Return whether the fact fits its declaration; of a retraction, only the arguments that are no wildcards."""
+    """Return whether the fact fits its declaration; a wildcard in a retraction fits every type."""
     declared = domain.program.predicates.get(fact.key)
     if declared is None or (fact.interval is not None and not declared.temporal):
         return False
@@ -135,7 +135,7 @@ def _is_acceptable(domain: Domain, fact: Fact) -> bool:
 def _roll_up(facts: Sequence[JsonFact], bulk_predicate: str, max_facts: int, **bulk_fields: Any) -> Iterator[JsonFact]:
     """Yield the facts; roll up whole predicates, the most frequent first, while there are more than ``max_facts``."""
     counts = Counter(fact["pred"] for fact in facts)
-    # The predicates whose rollup the rules have derived themselves.
+    # The predicates for which the rules have derived a rollup.
     derived_bulks = {fact["args"][0] for fact in facts if fact["pred"] == bulk_predicate}
     rolled_up: set[str] = set()
     remaining = len(facts)

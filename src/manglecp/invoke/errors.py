@@ -39,7 +39,7 @@ class FailureContext(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an effect was sent: a failed action may have changed something before its error."""
 
     def details(self, reason: str, culprit: StepOutcome | None = None, **members: Any) -> dict[str, Any]:
-        """Return the details of the error and more ``members``; ``culprit`` is the failed step, if there is one."""
+        """Return the details of the error, including ``members``; ``culprit`` is the failed step, if there is one."""
         details: dict[str, Any] = {"reason": reason}
         if culprit is not None:
             details |= {"step": culprit.number, "action": culprit.action, "code": culprit.code}
@@ -79,7 +79,7 @@ def failure_error(culprit: StepOutcome | None, context: FailureContext, reason: 
             if code is not None and code not in CODES and not context.effects:
                 return WireError(code, culprit.cause["message"], context.details(reason, culprit))
         elif culprit.code == "argument_missing" and culprit.detail:
-            failure += f" ({culprit.detail})"  # clients may see it: it describes the chain and has no values
+            failure += f" ({culprit.detail})"  # the detail describes the chain and has no values
     else:
         failure = _MESSAGE_WITHOUT_STEP.get(reason, "The run failed")
     message = f"{failure}; {context.describe_effects()}"
@@ -87,7 +87,7 @@ def failure_error(culprit: StepOutcome | None, context: FailureContext, reason: 
 
 
 def _error_before_effects(culprit: StepOutcome) -> WireError | None:
-    """Return the specific error for a code that means that the step was not sent to a host; None for other codes."""
+    """Return the error for the code of a step that was not sent to a host; None for any other code."""
     if culprit.code in _BUSY_CODES:
         message = f"The action {culprit.action} is busy or failed too often; try again later"
         return WireError("rate_limited", message, retry_after_ms=RETRY_AFTER_MS)

@@ -3,7 +3,7 @@
 The parts that depend only on the policy package and the stored chain are computed once per chain (:class:`ChainTerms`).
 A package cannot require less than the server: every turn binds the digest of the governance profile, has the controls
 ``_REQUIRED_CONTROLS``, and needs an approval at the highest risk tier. The harness is made for turns of a model. No
-model takes part in a server's turn: its rows of renders, queue and views describe the response and the ledger.
+model takes part in a server's turn: the rows of renders, queue and views describe the response and the ledger.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ BASE_CLAIM: Final = "capabilities.change_morphisms"
 _RISK_TIERS: Final = ("low", "moderate", "high")
 _REQUIRED_CONTROLS: Final = ("policyProvenance", "guardrailStages", "observabilityMode", "riskTier")
 _APPROVED_TIERS: Final = ("high",)  # the risk tiers at which a turn needs an approval
-_CALL_ID_PLACEHOLDER: Final = "turn1_"  # how the ids of turns begin
+_CALL_ID_PLACEHOLDER: Final = "turn1_"  # the prefix of the ids of turns
 
 
 def claim_of(action: ActionDescription) -> str:
-    """Return the capability claim that an effect of this action needs, besides ``BASE_CLAIM``."""
+    """Return the capability claim that an effect of this action needs in addition to ``BASE_CLAIM``."""
     return f"{BASE_CLAIM}.{action.aid.replace('.', '_')}"
 
 
@@ -51,7 +51,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
     """The evidence that all runs of a chain under the same policies share."""
 
     model_ref: str
-    """``rules:<pack>@<version>+<pack digest>``, in the place of a model."""
+    """``rules:<pack>@<version>+<pack digest>``, which takes the place of a model."""
     package: PolicyPackage
     pinned: str | None
     """The package digest that the pack pins."""
@@ -67,16 +67,16 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
     """The profile of the hosts."""
     pattern: Pattern = "chain"
     spare_turns: int = 16
-    """Turns of resumed, repeated and cancelled attempts; gates, undo steps and the last turn are counted separately."""
+    """The turns that :attr:`max_turns` allows for repeated attempts, besides turns for gates, undos and the end."""
 
     @cached_property
     def tier(self) -> str:
-        """The risk tier of the chain: of its action with the highest tier, and at least :attr:`risk_tier`."""
+        """The risk tier of the chain: that of its most dangerous action, but at least :attr:`risk_tier`."""
         if self.risk_tier not in _RISK_TIERS:
             return self.risk_tier  # the harness refuses to open a turn with an unknown tier
         action_tier = max((action.tier for action in self.actions.values()), default=0)
-        of_actions = "low" if action_tier <= 0 else "moderate" if action_tier < 3 else "high"
-        return max(of_actions, self.risk_tier, key=_RISK_TIERS.index)
+        actions_tier = "low" if action_tier <= 0 else "moderate" if action_tier < 3 else "high"
+        return max(actions_tier, self.risk_tier, key=_RISK_TIERS.index)
 
     @property
     def max_turns(self) -> int:
@@ -102,11 +102,11 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
     @cached_property
     def schemas(self) -> Mapping[str, str]:
         """The digest of each tool's input schema, by name of the tool (``aid`` of an action)."""
-        of_actions = {action.aid: digest(dict(action.input_schema)) for action in self.actions.values()}
-        return dict(sorted({ADMIT: ADMIT_SCHEMA, **of_actions}.items()))
+        action_schemas = {action.aid: digest(dict(action.input_schema)) for action in self.actions.values()}
+        return dict(sorted({ADMIT: ADMIT_SCHEMA, **action_schemas}.items()))
 
     def schema_of(self, action: ActionDescription) -> str:
-        """Return the digest of the action's input schema, also if the action of this name in the chain is another."""
+        """Return the digest of the action's input schema; the chain may have another action of the same name."""
         if self.actions.get(action.name) is action:
             return self.schemas[action.aid]
         return digest(dict(action.input_schema))
@@ -129,7 +129,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def examples(self) -> Mapping[str, str]:
-        """The digest of the examples of each tool that has some."""
+        """The digest of each tool's examples, for tools with examples."""
         return {name: digest(list(inputs)) for name, inputs in self.documents["toolExamples"]["tools"].items()}
 
     @cached_property
@@ -158,7 +158,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         }
 
     def template(self, approval: str | None, *, parallel: bool) -> TurnBuilder:
-        """Return an empty turn without its id. ``approval`` is a reference; ``parallel``: calls may run in parallel."""
+        """Return an empty turn without its id. ``approval`` is a reference; ``parallel``: calls may be parallel."""
         template = self._parallel if parallel else self._sequential
         if approval is None:
             return template
@@ -237,9 +237,9 @@ class UsedSteps(NamedTuple):
     """The numbers of the steps whose outputs are used. Other outputs are only observed."""
 
     by_steps: frozenset[int] = frozenset()
-    """Used by another step."""
+    """The steps whose outputs another step uses."""
     by_response: frozenset[int] = frozenset()
-    """Used by the response: by its result object, or by an extractor."""
+    """The steps whose outputs the response uses: its result object, or an extractor."""
 
 
 @dataclass(slots=True, eq=False)
@@ -248,17 +248,17 @@ class TurnCall:
 
     call_id: str
     row: Row
-    """The row of its request."""
+    """The row of the request in the evidence."""
     kind: Literal["admission", "do", "undo"]
     number: int
-    """The number of the step; of the turn for the admission."""
+    """The number of the step; for the admission, the number of the turn."""
     action: str
     ref: str
-    """The reference to its result."""
+    """The reference to the result of the call."""
     call: ActionCall | None = None
     """None for the admission."""
     result_position: int | None = None
-    """The position of its result among the results of the turn; None without a result."""
+    """The position of the call's result among the results of the turn; None without a result."""
     outcome: StepOutcome | None = None
     """None for the admission, and for a call without a result."""
     next_call_id: str | None = None
@@ -282,9 +282,9 @@ class TurnEvidence:
         self._terms = terms
         self._chain = terms.chain
         self._calls: dict[str, TurnCall] = {}
-        self._stray: list[TurnCall] = []
-        """Results of calls that were not requested, or that had a result already. The harness refuses them."""
-        self._ungated: list[str] = []  # the ids of effects that no gate authorised
+        self._stray_calls: list[TurnCall] = []
+        """Calls with a result although they were not requested or had one already. The harness refuses such results."""
+        self._ungated_ids: list[str] = []  # the ids of effects that no gate authorised
         self._result_count = 0
         self.max_parallel = 1
         """The largest number of parallel calls."""
@@ -321,7 +321,7 @@ class TurnEvidence:
 
     def record_ungated(self, call: ActionCall) -> None:
         """Record an effect that no gate authorised: the turn cannot be closed."""
-        self._ungated.append(call.call_id)
+        self._ungated_ids.append(call.call_id)
 
     def record_outcomes(self, outcomes: Iterable[StepOutcome]) -> None:
         """Match outcomes to calls; an outcome without an open call becomes a stray."""
@@ -331,8 +331,8 @@ class TurnEvidence:
                 continue  # skipped, or not callable
             turn_call = self._calls.get(call.call_id)
             if turn_call is None or turn_call.result_position is not None:
-                turn_call = self._turn_call(call, position=0, group="")  # the turn has no row of the request
-                self._stray.append(turn_call)
+                turn_call = self._turn_call(call, position=0, group="")  # the turn has no row of this request
+                self._stray_calls.append(turn_call)
             turn_call.result_position, turn_call.outcome = self._next_result_position(), outcome
 
     def _next_result_position(self) -> int:
@@ -360,16 +360,16 @@ class TurnEvidence:
         inputs: Sequence[TurnCall] | None = None,
         fence: int | None = None,
     ) -> tuple[list[Row], list[Row], Row, Row, Row]:
-        """Return the rows that close a turn: results, uses, protocol state, further evidence of results and of the end.
+        """Return the rows that close a turn: results, uses, protocol state, evidence of results, evidence of the end.
 
-        ``turn`` is the number of the turn, ``reason`` its stop reason. ``inputs`` are the calls that its mutation
+        ``turn`` is the number of the turn, ``reason`` its stop reason. ``inputs`` are the calls that the mutation
         depends on; None at the end of the run. ``fence`` is the fencing token of a process that resumes the run.
         """
         run, spec, approval = self._terms.run, self._chain.spec, self._terms.approval
-        with_result = [*(call for call in self._calls.values() if call.result_position is not None), *self._stray]
+        ended_calls = [*(call for call in self._calls.values() if call.result_position is not None), *self._stray_calls]
         event_digests = [digest(dict(event)) for event in events]
         results, uses, renders = [], [], []
-        for call, render_digest in zip(with_result, _render_digests(with_result, events, event_digests), strict=True):
+        for call, render_digest in zip(ended_calls, _render_digests(ended_calls, events, event_digests), strict=True):
             if call.outcome is None:  # the admission
                 result_digest = self._terms.admission_digest
             elif call.outcome.status == "done":
@@ -391,7 +391,7 @@ class TurnEvidence:
         queued = list(dict.fromkeys(event_digests)) if deduplicates else event_digests
         entries = [{"reminderDigest": event_digest} for event_digest in queued]
         steps = {str(name): state for name, state in states.items()}
-        renders_row: Row = {
+        end_evidence: Row = {
             "toolRender": renders,
             "reminderQueue": [
                 {
@@ -413,22 +413,22 @@ class TurnEvidence:
             "trajectoryRefs": [f"run://{run}/{turn}"],
         }
         if fence is not None:
-            renders_row["continuity"] = {"mode": "descent", "handoffRef": f"journal://{run}/{fence}"}
+            end_evidence["continuity"] = {"mode": "descent", "handoffRef": f"journal://{run}/{fence}"}
         protocol: Row = {"stopReason": reason, "continuationAllowed": inputs is not None, "turnIndex": turn}
         if inputs is not None and approval is not None:
             protocol["checkpointRef"] = approval
-        return results, uses, protocol, self._findings(), renders_row
+        return results, uses, protocol, self._result_evidence(), end_evidence
 
-    def _findings(self) -> Row:
+    def _result_evidence(self) -> Row:
         """Return the guardrail decisions and, for parallel calls, whether each branch has a result."""
-        findings: Row = {"guardrailDecisions": self._guardrail_rows()}
+        evidence: Row = {"guardrailDecisions": self._guardrail_rows()}
         if self.max_parallel > 1:
-            findings["branchJoins"] = [
+            evidence["branchJoins"] = [
                 {"branchId": call.row["branchId"], "joinClosed": call.result_position is not None}
                 for call in self.calls
                 if "branchId" in call.row
             ]
-        return findings
+        return evidence
 
     def _result_row(self, call: TurnCall, result_digest: str) -> Row:
         """Return the row of a result: the digest of the output, or a typed error."""
@@ -444,7 +444,7 @@ class TurnEvidence:
         }
         if outcome is None or outcome.status == "done":
             return row | {"status": "ok", "resultDigest": result_digest}
-        code = _code_of(outcome)
+        code = _error_code(outcome)
         retryable = call.call is not None and call.call.action.idempotent and code in _TRANSIENT
         return row | {"status": "error", "errorCode": code, "retryable": retryable, "errorMessageDigest": result_digest}
 
@@ -455,31 +455,31 @@ class TurnEvidence:
             row["resultDigest"] = result_digest
         if call.next_call_id is not None:
             return row | {"disposition": "retry_scheduled", "retryRef": call.next_call_id}
-        for_gate = inputs is not None and call in inputs
-        for_response = call.outcome is None and not for_gate
-        if call.is_done and call not in self._stray:
-            for_step = call.number in used.by_steps
+        is_gate_input = inputs is not None and call in inputs
+        is_response_input = call.outcome is None and not is_gate_input
+        if call.is_done and call not in self._stray_calls:
+            is_step_input = call.number in used.by_steps
             # A use by a step counts for the gate before that step; in the last turn, for the response.
-            for_gate = for_gate or (for_step and inputs is not None)
-            for_response = call.number in used.by_response or (for_step and inputs is None)
-        if not for_gate and not for_response:
+            is_gate_input = is_gate_input or (is_step_input and inputs is not None)
+            is_response_input = call.number in used.by_response or (is_step_input and inputs is None)
+        if not is_gate_input and not is_response_input:
             return row | {"disposition": "observed_only"}
         row["disposition"] = "consumed"
-        if for_gate:
+        if is_gate_input:
             row["mutationInputRef"] = call.ref
-        if for_response:
+        if is_response_input:
             row["summaryRef"] = call.ref if call.kind == "admission" else f"response:{self._terms.run}"
         return row
 
     def _guardrail_rows(self) -> list[Row]:
-        """Return the decisions of the server's checks: each passes once, and blocks the calls that it refused."""
+        """Return the rows of the server's checks: one that passes for each check, and one for each blocked call."""
         not_done = [(call.call_id, call.outcome) for call in self.calls if not call.is_done]
         bad_outputs = [call_id for call_id, outcome in not_done if outcome is not None and outcome.code == _BAD_OUTPUT]
         policy, approval = self._chain.spec.get("guardrailStagePolicyDigest"), self._terms.approval
-        decisions: list[tuple[str, str, str | None]] = [  # the stage, the guardrail, and the id of a blocked call
+        checks: list[tuple[str, str, str | None]] = [  # the stage, the guardrail, and the id of a blocked call
             ("pre_flight", "proof", None),
             ("pre_flight", "policy", None),
-            *(("pre_flight", "gate", call_id) for call_id in self._ungated),
+            *(("pre_flight", "gate", call_id) for call_id in self._ungated_ids),
             ("input", "schema", None),
             ("input", "confirmation", None),
             ("output", "result_schema", None),
@@ -487,7 +487,7 @@ class TurnEvidence:
             ("output", "redaction", None),
         ]
         rows = []
-        for sequence, (stage, guardrail, blocked) in enumerate(decisions):
+        for sequence, (stage, guardrail, blocked) in enumerate(checks):
             row: Row = {
                 "stage": stage,
                 "sequence": sequence,
@@ -519,8 +519,8 @@ def _request_row(call_id: str, tool: str, schema: str, input_digest: str, positi
     }
 
 
-def _code_of(outcome: StepOutcome) -> str:
-    """Return the code of an error. A text that has not the form of a code may come from the action: it is replaced."""
+def _error_code(outcome: StepOutcome) -> str:
+    """Return the code of an error. A text in another form may come from the action: ``unlisted_code`` replaces it."""
     if outcome.code is None:
         return _UNKNOWN if outcome.status == "unknown" else "failed"
     return outcome.code if _CODE_PATTERN.fullmatch(outcome.code) else "unlisted_code"
@@ -529,7 +529,7 @@ def _code_of(outcome: StepOutcome) -> str:
 def _render_digests(calls: Sequence[TurnCall], events: Events, event_digests: Sequence[str]) -> list[str]:
     """Return, for each call, the digest of the event that renders its result.
 
-    The last events of the run are those of this turn, so calls and events are matched from the end. A result without an
+    The last events of the run belong to this turn, so calls and events are matched from the end. A result without an
     event (the admission, or above the limit of events) is rendered by its action and status.
     """
     unmatched = len(events)  # the events before this position have no call yet

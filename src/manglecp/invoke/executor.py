@@ -49,7 +49,7 @@ from manglecp.toolhost import ActionResult, Dispatcher, Slots, apply_state, stat
 
 
 class ExecutorState(IntEnum):
-    OPENING = auto()  # the first turn is opened; that of a resumed run with its history
+    OPENING = auto()  # the first turn is opened; a resumed run adds its history
     SELECTING = auto()  # the next round is chosen
     READING = auto()  # calls of tier 0 are under way
     AUTHORIZING = auto()  # the gate judges the current turn, before a round of effects
@@ -65,7 +65,7 @@ class ExecutorEvent(IntEnum):
     EFFECTS = auto()  # the next round has effects
     SKIPPED = auto()  # no step of the round has a call
     SETTLED = auto()  # the outcomes of a round are recorded
-    UNDONE = auto()  # the outcome of an undo is recorded, also of one that failed
+    UNDONE = auto()  # the outcome of an undo is recorded, whether it succeeded or failed
     AUTHORIZED = auto()
     STOP = auto()  # a failure, a cancellation or the deadline ends the chain
     RELEASE = auto()
@@ -90,7 +90,7 @@ TRANSITIONS: Final[Mapping[ExecutorState, Mapping[ExecutorEvent, ExecutorState]]
     _State.ACTING: {_Event.SETTLED: _State.SELECTING, _Event.UNDONE: _State.UNDOING, _Event.UNDECIDED: _State.ENDED},
     _State.UNDOING: {_Event.EFFECTS: _State.AUTHORIZING, _Event.FINISHED: _State.ENDED, _Event.UNDECIDED: _State.ENDED},
 }
-"""A missing entry is a programming error. If the first effect is refused, :meth:`RunExecutor.run` raises instead."""
+"""The next state, by state and event. Other events are programming errors; a refused first effect is an exception."""
 
 StopReason: TypeAlias = Literal["step_failed", "cancelled", "gate_refused", "needs_decision", "timeout"]
 _MAX_ATTEMPTS: Final = 3
@@ -135,6 +135,8 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunExecutor:
+    """Executes the chain of one run, and undoes effects after a failure."""
+
     def __init__(
         self,
         run: AdmittedRun,
@@ -151,12 +153,12 @@ class RunExecutor:
         time_limit: float,
         event_rows: Callable[[Sequence[StepOutcome]], list[dict[str, Any]]],
     ) -> None:
-        """Pass None as ``turns`` only for a plan without effects: no turn of the run is judged then.
+        """Pass None as ``turns`` only for a plan without effects: the run then has no turns.
 
         ``ownership`` is that of the run; None for a run without effects.
 
-        ``rules`` are those of the pack revision that admitted the run; ``current_rules`` returns those of the current
-        one, which judge its effects. ``time_limit`` applies to the run and again to each undo, in seconds.
+        ``rules`` belong to the pack revision that admitted the run; ``current_rules`` returns the rules of the current
+        revision, which judge effects. ``time_limit``, in seconds, applies to the run and again to each undo.
         ``event_rows`` returns the events of outcomes, as rows of a turn.
         """
         self._run_id = run.admission.run
@@ -167,7 +169,7 @@ class RunExecutor:
         self._turns = turns
         self._permit = None if run.plan.has_effects else run.plan.permit(self._run_id)
         """The permit for all calls of a plan without effects; None if turns permit the calls."""
-        self._used = used
+        self._used_steps = used
         self._dispatcher = dispatcher
         self._ownership = ownership
         self._rules = rules
@@ -182,16 +184,16 @@ class RunExecutor:
         self._deadline = time.monotonic() + time_limit
         self.state = ExecutorState.OPENING
         self.outcomes: list[StepOutcome] = []
-        self._unknown: dict[tuple[str, int], StepOutcome] = {}
+        self._unknown_outcomes: dict[tuple[str, int], StepOutcome] = {}
         """The unknown outcomes of effects that will be repeated, by kind and number of the step."""
-        self._unsaved: list[StepOutcome] = []
+        self._unsaved_outcomes: list[StepOutcome] = []
         """The outcomes that the journal does not have yet."""
         self._slots: Slots = {}
         self._attempts: dict[tuple[str, int], int] = {}
         """The number of calls so far, by kind and number of the step."""
         if run.history is not None:
             self.outcomes += run.history.outcomes
-            self._unknown |= {(call.kind, call.number): _lost_outcome(call) for call in run.history.unfinished}
+            self._unknown_outcomes |= {(call.kind, call.number): _lost_outcome(call) for call in run.history.unfinished}
             self._slots |= run.history.slots
             self._attempts |= run.history.attempts
         self._turn: Turn | None = None
@@ -205,9 +207,9 @@ class RunExecutor:
     async def run(self) -> ChainResult:
         """Execute the chain and return how it ended.
 
-        Raises :class:`Released` if it was released, :class:`WireError`, :class:`GateRefused` or :class:`MangleError`
-        if the first effect is refused or rules fail before it, and the journal's exceptions. After an effect, a refused
-        gate and failed rules need an operator's decision.
+        Raises :class:`Released` if the run was released; :class:`WireError`, :class:`GateRefused` or
+        :class:`MangleError` if the first effect is refused or rules fail before it; and the journal's exceptions. After
+        an effect, a refused gate and failed rules do not raise: the run then waits for an operator's decision.
         """
         while (handler := _HANDLERS.get(self.state)) is not None:
             try:
@@ -225,7 +227,7 @@ class RunExecutor:
 
     def park(self, code: str) -> ChainResult:
         """Return the result of a run that waits for an operator's decision; ``code`` is the reason."""
-        assert self._history is not None  # another process began it
+        assert self._history is not None  # another process began the run
         not_repeatable = [call for call in self._history.unfinished if not call.action.idempotent]
         self._finalize_unknown()
         self._turn = self._open_turn(self._history.resumption)
@@ -245,7 +247,7 @@ class RunExecutor:
         return ExecutorEvent.OPENED
 
     async def _select(self) -> ExecutorEvent:
-        if self._unknown and (repeated := await self._build_repeated_calls()):
+        if self._unknown_outcomes and (repeated := await self._build_repeated_calls()):
             self._calls = repeated
             return ExecutorEvent.EFFECTS
         culprit = self._find_ending_failure()
@@ -256,7 +258,7 @@ class RunExecutor:
         if self._cancelled:
             return self._stop("cancelled")
         if self._history is not None and any(kind == "undo" for kind, _ in self._attempts):
-            # An earlier process began to undo the run, for no reason handled above: the deadline was the reason.
+            # An earlier process began to undo the run. No failure or cancellation was found, so it was the deadline.
             return self._stop("timeout")
         steps = self._plan.ready(self._settled_steps)
         if not steps:
@@ -266,7 +268,7 @@ class RunExecutor:
         if self._observer.leaving() and self._can_be_released():
             return ExecutorEvent.RELEASE
         self._calls = await self._build_calls(steps)
-        if self._cancelled:  # meanwhile
+        if self._cancelled:  # while the calls were built
             return self._stop("cancelled")
         if not self._calls:
             return ExecutorEvent.SKIPPED
@@ -296,7 +298,7 @@ class RunExecutor:
 
     async def _authorize(self) -> ExecutorEvent:
         assert self._turn is not None
-        denied: Collection[str] = ()  # actions
+        denied: Collection[str] = ()  # names of actions
         if self._had_effects:
             denied = self._current_rules().denied(self.outcomes, undo=self._calls[0].kind == "undo")
         else:
@@ -305,7 +307,7 @@ class RunExecutor:
         self._authority = self._turn.authorize(
             self._calls,
             claims=[BASE_CLAIM, *granted],
-            used=self._used,
+            used=self._used_steps,
             events=self._event_rows(self.outcomes),
             states=step_states(self.outcomes),
         )
@@ -316,24 +318,24 @@ class RunExecutor:
         assert self._authority is not None
         calls, (ready, witness) = self._calls, self._authority
         self._authority = None  # an authorisation is used once
-        await self._journal.record_start(calls, witness, self._unsaved, self._slots)
-        self._unsaved.clear()
+        await self._journal.record_start(calls, witness, self._unsaved_outcomes, self._slots)
+        self._unsaved_outcomes.clear()
         self._pass_point("started")
         results = await self._dispatch(calls, ready)
         self._slots = self._merge_slots(results)
         outcomes = [result.outcome for result in results]
         unknown = [outcome for outcome in outcomes if outcome.status == "unknown"]
         not_repeatable = [outcome for outcome in unknown if not _is_repeatable(outcome)]
-        repeated = [] if not_repeatable else unknown  # the run ends if one cannot be repeated
+        repeated = [] if not_repeatable else unknown  # the run ends if one call cannot be repeated
         final = [outcome for outcome in outcomes if outcome not in repeated]
         for outcome in final:
-            self._unknown.pop((outcome.kind, outcome.number), None)
+            self._unknown_outcomes.pop((outcome.kind, outcome.number), None)
             self.outcomes.append(outcome)
-        self._unknown |= {(outcome.kind, outcome.number): outcome for outcome in repeated}
+        self._unknown_outcomes |= {(outcome.kind, outcome.number): outcome for outcome in repeated}
         self._turn = turn = self._open_turn()
         turn.record_calls([outcome.call for outcome in final if outcome.call is not None], final)
         for outcome in repeated:
-            assert outcome.call is not None  # it was sent
+            assert outcome.call is not None  # a call with an unknown outcome was sent
             turn.record_retry(outcome.call, outcome)
         if not_repeatable:
             raise _Undecided(not_repeatable[0])
@@ -359,7 +361,7 @@ class RunExecutor:
         except UncallableStep as error:
             self._settle(_failure_at(done.number, "undo", undo.action, error.code, str(error)))
             return ExecutorEvent.FINISHED  # earlier effects stand, too: see _next_to_undo
-        # The run's own deadline may have passed, which is one reason for an undo.
+        # Each undo has a time limit of its own: the run may be undone because its deadline has passed.
         self._deadline = time.monotonic() + self._time_limit
         self._calls = [call]
         return ExecutorEvent.EFFECTS
@@ -387,21 +389,21 @@ class RunExecutor:
         calls: list[ActionCall] = []
         for step in steps:
             if step.number in skips:
-                self._settle(_uncalled(step, "skipped", why=skips[step.number]))
+                self._settle(_uncalled_outcome(step, "skipped", why=skips[step.number]))
                 continue
             self._require_secrets([step])
             try:
                 calls.append(await self._build_call(step))
             except UncallableStep as error:
-                self._settle(_uncalled(step, "failed", code=error.code, detail=str(error)))
+                self._settle(_uncalled_outcome(step, "failed", code=error.code, detail=str(error)))
         return calls
 
     async def _build_repeated_calls(self) -> list[ActionCall]:
         """Return the calls that repeat steps with an unknown outcome (:meth:`_undo` repeats undos).
 
-        Raises :class:`_Undecided` if one cannot be repeated.
+        Raises :class:`_Undecided` if a step cannot be repeated.
         """
-        unknown = [outcome for (kind, _), outcome in self._unknown.items() if kind == "do"]
+        unknown = [outcome for (kind, _), outcome in self._unknown_outcomes.items() if kind == "do"]
         if unknown and time.monotonic() >= self._deadline:
             raise _Undecided(unknown[0])
         steps = [self._plan.step(outcome.number) for outcome in unknown]
@@ -417,11 +419,11 @@ class RunExecutor:
         kept = await self._journal.read_kept(step.arguments)
         approved = self._subject.results.get(step.number)
         action, secrets = self._plan.action(step), self._plan.secrets
-        values = self._run_id, step, action, self._args, outputs, attempt, secrets, kept, approved
+        build_arguments = self._run_id, step, action, self._args, outputs, attempt, secrets, kept, approved
         if is_large(self._args) or (outputs and is_large(outputs)):
-            call = await asyncio.to_thread(build_call, *values)
+            call = await asyncio.to_thread(build_call, *build_arguments)
         else:
-            call = build_call(*values)
+            call = build_call(*build_arguments)
         if step.number in self._subject.values:
             self._subject.check_values(call)
         if step.number in self._subject.results:
@@ -446,14 +448,14 @@ class RunExecutor:
         failed = [outcome for outcome in self.outcomes if outcome.status == "failed" and outcome.kind == "do"]
         if not failed:
             return None
-        undoing = [outcome for outcome in failed if self._plan.step(outcome.number).on_error == "undo"]
-        stopping = [outcome for outcome in failed if self._plan.step(outcome.number).on_error == "stop"]
-        return next(iter(undoing + stopping), None)
+        undo_failures = [outcome for outcome in failed if self._plan.step(outcome.number).on_error == "undo"]
+        stop_failures = [outcome for outcome in failed if self._plan.step(outcome.number).on_error == "stop"]
+        return next(iter(undo_failures + stop_failures), None)
 
     def _next_to_undo(self) -> StepOutcome | None:
-        """Return the last effect that was not undone; None if there is none, or if the undo of the last one failed.
+        """Return the last effect that was not undone; None if all effects were undone, or if an undo failed.
 
-        An effect that stands may depend on earlier ones, so these are not undone either.
+        An effect whose undo failed may depend on earlier effects, so these are not undone either.
         """
         undos = {outcome.number: outcome for outcome in self.outcomes if outcome.kind == "undo"}
         for done in reversed([outcome for outcome in self.outcomes if outcome.kind == "do" and _may_stand(outcome)]):
@@ -469,7 +471,7 @@ class RunExecutor:
         """Raise :class:`_Undecided` if the run is resumed and a step takes a secret argument, which is not stored."""
         for step in steps:
             if self._history is not None and self._needs_secret(step):
-                raise _Undecided(_uncalled(step, "failed", code="secret_lost"))
+                raise _Undecided(_uncalled_outcome(step, "failed", code="secret_lost"))
 
     def _needs_secret(self, step: ChainStep) -> bool:
         return any(argument.source == "call" and argument.value in self._plan.secrets for argument in step.arguments)
@@ -488,11 +490,11 @@ class RunExecutor:
     def _record_history(self, turn: Turn, history: History) -> None:
         """Record the history in the turn. Raises :class:`_Undecided` if a lost call must not be repeated."""
         for outcome in history.carried:
-            assert outcome.call is not None  # it was sent
+            assert outcome.call is not None  # restore_history selects outcomes of calls
             turn.record_calls([outcome.call], [outcome])
         not_repeatable = [call for call in history.unfinished if not call.action.idempotent]
         for call in history.unfinished:
-            outcome = self._unknown[call.kind, call.number]
+            outcome = self._unknown_outcomes[call.kind, call.number]
             if not_repeatable:
                 turn.record_calls([call], [outcome])
             else:
@@ -513,7 +515,7 @@ class RunExecutor:
     @property
     def _had_effects(self) -> bool:
         """Whether an effect happened, or may have, even if it was undone."""
-        return bool(self._unknown or effects_of(self.outcomes))
+        return bool(self._unknown_outcomes or effects_of(self.outcomes))
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -521,7 +523,7 @@ class RunExecutor:
         """Send the calls in parallel, and record the outcomes of effects."""
         if len(calls) == 1:
             return [await self._dispatch_one(calls[0], permit)]
-        # All calls end before an error is raised: an effect must not go on after its run was released.
+        # All calls end before an error is raised: no effect may continue after its run was released.
         results = await asyncio.gather(*(self._dispatch_one(call, permit) for call in calls), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -561,7 +563,7 @@ class RunExecutor:
         self._observer.point(f"answered:{call.group}")
         lasting = call.kind == "undo" or self._plan.step(call.number).lasting
         if outcome.status == "unknown" and not lasting and not _is_repeatable(outcome):
-            outcome = msgspec.structs.replace(outcome, status="failed")  # it left no effect to decide about
+            outcome = msgspec.structs.replace(outcome, status="failed")  # the call left nothing to decide about
         if is_effect:
             await self._journal.record_outcomes([outcome], slots, self._rules.kept_values(outcome))
             self._observer.point(f"finished:{call.group}")
@@ -586,24 +588,24 @@ class RunExecutor:
         return merged
 
     def _pass_point(self, point: str) -> None:
-        """Notify the observer for each call: tests simulate a crash at such a point."""
+        """Notify the observer for each call: tests simulate a crash at these points."""
         for call in self._calls:
             self._observer.point(f"{point}:{call.group}")
 
     def _settle(self, outcome: StepOutcome) -> None:
         """Add an outcome that is written to the journal with the start of the next effects."""
         self.outcomes.append(outcome)
-        self._unsaved.append(outcome)
+        self._unsaved_outcomes.append(outcome)
 
     def _finalize_unknown(self) -> None:
         """Make the unknown outcomes final: their calls are not repeated."""
-        self.outcomes.extend(self._unknown.values())
-        self._unknown.clear()
+        self.outcomes.extend(self._unknown_outcomes.values())
+        self._unknown_outcomes.clear()
 
     def _failure_of_next_step(self, code: str) -> StepOutcome:
         """Return a failure of the next step, or of the last one if all are settled."""
         step = next(iter(self._plan.ready(self._settled_steps)), self._plan.definition.steps[-1])
-        return _uncalled(step, "failed", code=code)
+        return _uncalled_outcome(step, "failed", code=code)
 
     def _result(self) -> ChainResult:
         self._finalize_unknown()
@@ -611,7 +613,7 @@ class RunExecutor:
             outcomes=tuple(self.outcomes),
             effects=effects_of(self.outcomes),
             turn=self._turn,
-            used=self._used,
+            used=self._used_steps,
             reason=self._reason,
             culprit=self._culprit,
         )
@@ -663,7 +665,7 @@ def _is_repeatable(outcome: StepOutcome) -> bool:
     return call is not None and call.action.idempotent and call.attempt < _MAX_ATTEMPTS
 
 
-def _uncalled(step: ChainStep, status: Status, **fields: Any) -> StepOutcome:
+def _uncalled_outcome(step: ChainStep, status: Status, **fields: Any) -> StepOutcome:
     return StepOutcome(call=None, number=step.number, action=step.action, status=status, **fields)
 
 
@@ -681,7 +683,7 @@ def _lost_outcome(call: ActionCall) -> StepOutcome:
 
 
 def _failure_at_last_step(outcomes: Sequence[StepOutcome], code: str, detail: str) -> StepOutcome:
-    """Return a failure of the run itself, between two rounds or at its end; attributed to the last step."""
+    """Return a failure of the run, between two rounds or at its end; the last step stands for it."""
     last = outcomes[-1]
     return _failure_at(last.number, last.kind, last.action, code, detail)
 

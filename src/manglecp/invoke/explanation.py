@@ -1,7 +1,7 @@
-"""Explanations of recorded decisions: a decision is made again from its recorded inputs, and its facts are proven.
+"""Explanations of recorded decisions: a decision is made again from its recorded inputs, and then proven.
 
-That needs the pack revision and the generated facts of the decision. Without them an explanation has the recorded rules
-and reasons, and what differs.
+Repeating a decision needs its pack revision and its generated facts. If they are missing or differ, an explanation has
+the recorded rules and reasons, and the differences.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from manglecp.mangle.syntax import term_variables
 from manglecp.store import StoredDecision
 from manglecp.wire import WireError
 
-MAX_NODES: Final = 400  # of one proof
+MAX_NODES: Final = 400  # in one proof
 MAX_DEPTH: Final = 24
 MAX_SILENT_RULES: Final = 20
-_REQUIREMENTS: Final = ("needs_approval", "four_eyes")
+_APPROVAL_PREDICATES: Final = ("needs_approval", "four_eyes")
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def record_document(stored: StoredDecision, details: DecisionDetails | None) -> 
 
 def explain_decision(stored: StoredDecision, details: DecisionDetails, domain: Domain | None = None) -> Explanation:
     """Return the explanation of a record. ``domain`` is the pack with which the decision is made again."""
-    if differences := tuple(_missing(stored, details, domain)):
+    if differences := tuple(_repeat_obstacles(stored, details, domain)):
         return Explanation(stored, details, differences)
-    assert domain is not None  # otherwise it is missing
+    assert domain is not None  # _repeat_obstacles reports a missing domain
     try:
         decision = repeat_decision(stored, details, domain)
     except (WireError, MangleError) as error:
@@ -117,7 +117,7 @@ def repeat_decision(stored: StoredDecision, details: DecisionDetails, domain: Do
     return decide(domain, call, identity, details.at_ns, facts, offered=details.offered, scope=details.scope)
 
 
-def _missing(stored: StoredDecision, details: DecisionDetails, domain: Domain | None) -> Iterator[str]:
+def _repeat_obstacles(stored: StoredDecision, details: DecisionDetails, domain: Domain | None) -> Iterator[str]:
     if details.inputs is None:
         yield f"The inputs are not recorded: {details.left_out}."
     if domain is None:
@@ -125,8 +125,8 @@ def _missing(stored: StoredDecision, details: DecisionDetails, domain: Domain | 
     elif domain.digest != stored.revision:
         yield f"The pack has the revision {domain.digest}, and the decision was made with {stored.revision}."
     elif domain.facts_version != details.facts_version:
-        now, then = domain.facts_version or "none", details.facts_version or "none"
-        yield f"The generated facts have the version {now}, and the decision was made with {then}."
+        current, recorded = domain.facts_version or "none", details.facts_version or "none"
+        yield f"The generated facts have the version {current}, and the decision was made with {recorded}."
 
 
 def _differences(stored: StoredDecision, details: DecisionDetails, decision: Decision) -> Iterator[str]:
@@ -150,20 +150,20 @@ class _ProofBuilder:
         self._domain = decision.domain
         self._explainer = decision.result.explainer
         self._redact: Callable[[str], str] = make_redactor(secret_values(self._domain.pack))
-        self._stated = {fact["pred"] for fact in decision.call.inputs.facts}
+        self._client_predicates = {fact["pred"] for fact in decision.call.inputs.facts}
         self._count = 0
 
     def explanation(self, stored: StoredDecision, details: DecisionDetails) -> Explanation:
-        blocked = [rule for key, first in self._could_decide() for rule in self._explainer.blocked(key, first)]
-        silent = tuple(self._silent(rule) for rule in blocked[:MAX_SILENT_RULES])
+        blocked = [rule for key, first in self._missed_goals() for rule in self._explainer.blocked(key, first)]
+        silent = tuple(self._silent_node(rule) for rule in blocked[:MAX_SILENT_RULES])
         return Explanation(stored, details, (), tuple(self._notes(len(blocked))), tuple(self._proofs()), silent)
 
-    def _notes(self, silent: int) -> Iterator[str]:
+    def _notes(self, silent_count: int) -> Iterator[str]:
         decision = self._decision
         if decision.verdict != "deny" and "permitted_only" not in decision.judgement.rows:
             yield "No rule defines permitted, so that policy permits every call that it does not deny."
-        if silent > MAX_SILENT_RULES:
-            yield f"{silent - MAX_SILENT_RULES} more rules derived nothing."
+        if silent_count > MAX_SILENT_RULES:
+            yield f"{silent_count - MAX_SILENT_RULES} more rules derived nothing."
 
     def _proofs(self) -> Iterator[ProofNode]:
         for goal in dict.fromkeys(self._goals()):
@@ -171,7 +171,7 @@ class _ProofBuilder:
             proof = self._explainer.explain(goal)
             if proof is not None:
                 yield self._node(proof.root, 1)
-            else:  # the tool is not permitted, which has no rule of its own
+            else:  # no rule derives that a tool is not permitted
                 absent = ProofNode(f"!{Fact('permitted', goal.args[:1]).text}", "absent")
                 yield ProofNode(goal.text, "rule", premises=(ProofNode("permitted_only()", "server"), absent))
 
@@ -180,7 +180,7 @@ class _ProofBuilder:
         rows = decision.judgement.rows
         yield from decision.judgement.denials
         if decision.verdict == "ask":
-            names = [name for name in _REQUIREMENTS if name in rows] or ["needs_confirmation"]
+            names = [name for name in _APPROVAL_PREDICATES if name in rows] or ["needs_confirmation"]
             yield from (Fact(name, row) for name in names for row in rows.get(name, ()))
         if decision.verdict != "deny":
             yield from (Fact("permitted", row) for row in rows.get("permitted", ()))
@@ -189,13 +189,13 @@ class _ProofBuilder:
         elif not decision.judgement.denials:
             yield from (Fact("excluded", row) for row in decision.result.find(("excluded", 3), tool))
 
-    def _could_decide(self) -> Iterator[tuple[tuple[str, int], Any]]:
-        """Yield predicates, and a first argument, of facts that would have changed the verdict."""
+    def _missed_goals(self) -> Iterator[tuple[tuple[str, int], Any]]:
+        """Yield predicates of facts that would have changed the verdict, each with the first argument or None."""
         decision, tool = self._decision, self._decision.call.tool
         if decision.verdict != "deny":
             yield ("prohibited", 2), tool
             yield ("intent_denied", 1), None
-            yield from ((("fact_denied", 2), predicate) for predicate in sorted(self._stated))
+            yield from ((("fact_denied", 2), predicate) for predicate in sorted(self._client_predicates))
             actions = decision.judgement.rows.get("kernel.may_run", ())
             yield from ((("effect_denied", 2), action) for _, action in sorted(actions))
         elif not decision.judgement.denials:
@@ -203,7 +203,7 @@ class _ProofBuilder:
         elif "permitted" not in decision.judgement.rows and "permitted_only" in decision.judgement.rows:
             yield ("permitted", 1), tool
 
-    def _silent(self, rule: BlockedRule) -> ProofNode:
+    def _silent_node(self, rule: BlockedRule) -> ProofNode:
         values = _values(rule.rule, rule.bindings)
         note = f"stops at {rule.premise}{f' with {values}' if values else ''}"
         clause = self._redact(rule.rule.text)
@@ -234,10 +234,10 @@ class _ProofBuilder:
             return "absent"
         if node.origin != "session":
             return "server"
-        return "client" if node.ground is not None and node.ground.predicate in self._stated else "session"
+        return "client" if node.ground is not None and node.ground.predicate in self._client_predicates else "session"
 
     def _premises(self, node: Node) -> list[Node]:
-        """Return the premises; those that the kernel derived are replaced by theirs, and its absences left out."""
+        """Return the premises: kernel facts are replaced by their own premises, absences in kernel rules omitted."""
         found: dict[Node, None] = {}
         pending = [(premise, node) for premise in reversed(node.premises)]
         seen: set[Node] = set()
@@ -258,7 +258,7 @@ def _is_kernel(node: Node) -> bool:
 
 
 def _values(rule: RuleRef, bindings: Mapping[str, Value]) -> str:
-    """Return the values of the variables that are not in the head of a rule, which has theirs."""
+    """Return the values of the variables that are not in the rule's head: the derived fact shows the others."""
     shown = {variable.name for variable in term_variables(*rule.clause.head.args)}
     return ", ".join(f"{name} = {value_text(value)}" for name, value in bindings.items() if name not in shown)
 

@@ -4,7 +4,7 @@ A task runs each fact generator when it is due: one execution is a *pass*. The p
 run in a thread; then the invoker gets the new domain in one assignment, so requests under way are not affected. Only
 the response of a run with effects waits, for a limited time, for a pass that began after the effects.
 
-A pass that fails leaves the facts unchanged. It is reported and repeated, with increasing delays.
+A pass that fails leaves the facts unchanged. The failure is reported, and the pass repeated with increasing delays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTLE_SECONDS: Final = 2.0
 """How long the response of a run with effects waits for a pass after them."""
 _log = logging.getLogger(__name__)
 OnStaleFacts = Callable[[str, str | None], None]
-"""Called with the name of a generator and why its facts are out of date; None when they are current again."""
+"""Called with the name of a generator, and why its facts are out of date; the reason is None once they are current."""
 
 
 @contextlib.asynccontextmanager
@@ -58,9 +58,9 @@ class FactRefresher:
         self._invoker = invoker
         self._generators = generators
         self._on_stale = on_stale or (lambda _generator, _reason: None)
-        self._failed: set[str] = set()  # the generators whose last pass failed
+        self._failed_generators: set[str] = set()  # the generators whose last pass failed
         self._wake = asyncio.Event()
-        self._waiting: list[_WaitingResponse] = []
+        self._waiting_responses: list[_WaitingResponse] = []
 
     async def run(self) -> None:
         """Run generators as they become due, until cancelled."""
@@ -72,7 +72,7 @@ class FactRefresher:
                 self._wake.clear()
                 continue  # another generator may be due now
             # Responses that begin to wait later have effects that this pass may miss.
-            waiting_responses = tuple(self._waiting)
+            waiting_responses = tuple(self._waiting_responses)
             try:
                 failure = await asyncio.to_thread(self._refresh, name)
             except Exception:
@@ -87,22 +87,22 @@ class FactRefresher:
     async def settle(self) -> None:
         """Wait until each generator has made another pass, at most ``SETTLE_SECONDS``; not for failed generators."""
         self._generators.make_due()
-        working_generators = set(self._generators.names) - self._failed
+        working_generators = set(self._generators.names) - self._failed_generators
         if not working_generators:
             return
         response = _WaitingResponse(working_generators, asyncio.get_running_loop().create_future())
-        self._waiting.append(response)
+        self._waiting_responses.append(response)
         self._wake.set()
         try:
             await asyncio.wait_for(response.settled, SETTLE_SECONDS)
         except TimeoutError:
             _log.info("a response is sent before its effects are in the generated facts")
         finally:
-            self._waiting.remove(response)
+            self._waiting_responses.remove(response)
 
     def clear_failures(self) -> None:
         """Report the facts of failed generators as current, because their pack revision is no longer served."""
-        for name in tuple(self._failed):
+        for name in tuple(self._failed_generators):
             self._report(name, None)
 
     def _refresh(self, name: str) -> str | None:
@@ -122,11 +122,11 @@ class FactRefresher:
 
     def _report(self, name: str, failure: str | None) -> None:
         """Report the first failure of a generator, and its first success after that."""
-        if (failure is not None) == (name in self._failed):
+        if (failure is not None) == (name in self._failed_generators):
             return  # reported already
         if failure is None:
-            self._failed.remove(name)
+            self._failed_generators.remove(name)
         else:
-            self._failed.add(name)
+            self._failed_generators.add(name)
             _log.warning("the facts of %s are not updated: %s", name, failure)
         self._on_stale(name, failure)

@@ -83,7 +83,7 @@ class Resumption:
     """The state from which another process resumes a run."""
 
     fence: int
-    """The fencing token of that process; each takeover of the run has its own."""
+    """The fencing token of the resuming process; each takeover of the run has another one."""
     witnesses: tuple[str, ...] = ()
     """The ids of the witnesses of the closed turns, in order."""
 
@@ -98,15 +98,15 @@ class Turns:
         self.closed_turns = _ClosedTurns()
         self.authorised: dict[str, ActionCall] = {}
         """The calls that the last turn authorised, by id."""
-        # The last arguments and result of call_spec: a gate judges the next turn, which is then opened with the same.
+        # The cached arguments and result of call_spec: a gate judges the spec with which the next turn is opened.
         self._spec_key: tuple[int, bool, int | None] | None = None
         self._spec: CallSpec | None = None
 
     def open(self, *, parallel: bool = False, resumed: Resumption | None = None) -> Turn:
         """Open the next turn. Raises :class:`GateRefused`.
 
-        ``parallel``: its calls, or the effects that its predecessor authorised, may run in parallel. ``resumed`` is
-        passed for the first turn of a process that resumes the run.
+        ``parallel``: the turn's calls, or the effects that its predecessor authorised, may run in parallel. ``resumed``
+        is passed for the first turn of a process that resumes the run.
         """
         chain = self.terms.chain
         if resumed is None and self.count == 0 and chain.admitted_turns < chain.needed_turns:
@@ -140,11 +140,11 @@ class Turn:
         self.number = number
         self._turns = turns
         self._parallel = parallel
-        self._resumed = resumed
+        self._resumption = resumed
         self._authorised = dict(turns.authorised)
         """The calls that the last turn authorised, by id. This turn closes only with an outcome of each."""
         self._evidence = TurnEvidence(turns.terms)
-        self._unjudged: list[TurnCall] = []
+        self._unjudged_calls: list[TurnCall] = []
         """Recorded calls that ``_state`` does not contain yet; judged with the next request, or at the end."""
         self._is_closed = False
         self._fence = None if resumed is None else resumed.fence
@@ -166,7 +166,7 @@ class Turn:
                 raise ValueError(f"{call.call_id} has an effect, which needs an authorisation")
         requests = self._evidence.build_requests(calls)
         self._state = requested = self._judge(requests)
-        self._unjudged = []
+        self._unjudged_calls = []
         self._evidence.record(requests)
         return requested
 
@@ -180,13 +180,13 @@ class Turn:
         self._ensure_open()
         for call in calls:
             # In a resumed run another process authorised the calls; this process does not know which.
-            if self._resumed is None and call.is_effect and self._authorised.get(call.call_id) != call:
+            if self._resumption is None and call.is_effect and self._authorised.get(call.call_id) != call:
                 self._evidence.record_ungated(call)
         self._record(self._evidence.build_requests(calls))
         self._evidence.record_outcomes(outcomes)
 
     def record_retry(self, call: ActionCall, outcome: StepOutcome) -> None:
-        """Record an attempt with an unknown outcome that is repeated."""
+        """Record an attempt that is repeated because its outcome is unknown."""
         self.record_calls([call], [outcome])
         self._evidence[call.call_id].next_call_id = f"{call.run}/{call.group}/{call.attempt + 1}"
 
@@ -201,8 +201,8 @@ class Turn:
     ) -> tuple[MutationReady, Witness]:
         """Close the turn and return the authorisation of exactly these calls, each once, and the witness.
 
-        ``claims`` are the capability claims that policy grants. Raises :class:`GateRefused`; the turn is still open
-        then, and may be finished or authorise other calls.
+        ``claims`` are the capability claims that policy grants. Raises :class:`GateRefused`; the turn then stays
+        open, and may be finished or authorise other calls.
         """
         self._ensure_open()
         if not calls:
@@ -239,11 +239,11 @@ class Turn:
 
     def _record(self, calls: Sequence[TurnCall]) -> None:
         self._evidence.record(calls)
-        self._unjudged += calls
+        self._unjudged_calls += calls
 
     def _judge(self, requests: Sequence[TurnCall]) -> ToolRequests:
-        """Return the state with all recorded requests and these. Raises :class:`GateRefused`."""
-        state, new_calls = self._state, [*self._unjudged, *requests]
+        """Return the state with all recorded requests and ``requests``. Raises :class:`GateRefused`."""
+        state, new_calls = self._state, [*self._unjudged_calls, *requests]
         if not new_calls and isinstance(state, ToolRequests):
             return state
         with _as_gate_refused(TurnState.TOOL_REQUESTS):
@@ -289,10 +289,10 @@ class _ClosedTurns:
     """The closed turns of a run, by the ids of their witnesses."""
 
     def __init__(self, witnesses: Sequence[str] = ()) -> None:
-        """``witnesses`` are those of turns of another process, in order."""
+        """``witnesses`` are the ids of the witnesses of turns that another process closed, in order."""
         self.witnesses = list(witnesses)
         self._admission: str | None = None  # the witness of the turn with the admission
-        self._steps: dict[int, str] = {}  # by number of the step: the witness of the turn with its last attempt
+        self._steps: dict[int, str] = {}  # by step number: the witness of the turn with the last attempt
 
     def add(self, witness: str, calls: Iterable[TurnCall]) -> None:
         self.witnesses.append(witness)
@@ -314,7 +314,7 @@ class _ClosedTurns:
 class _Dependencies(NamedTuple):
     calls: list[TurnCall]  # calls of the current turn
     witnesses: list[str]
-    """The ids of the witnesses of the previous turn, and of the turns of calls that are not in the current one."""
+    """The ids of witnesses: of the previous turn, and of turns with dependencies that are not in the current turn."""
     dangling: list[str]  # references to steps without a result; the harness refuses them
 
 
@@ -376,15 +376,15 @@ def check_policy_package(pack: Pack, sandbox: Profile) -> tuple[Diagnostic, ...]
     """Return why no run of the pack could succeed under its policy package. ``sandbox`` is the profile of its hosts."""
     problems, package = [], pack.governance
     profile = package.contents.get("sandbox", {}).get("profile", sandbox)
-    # The shipped package names a profile, and hosts may run in another one.
+    # Only for other packages: hosts may run in another profile than the shipped package names.
     if profile != sandbox and package.digest != default_governance().digest:
         message = f"profile: turns would be bound to the sandbox {profile}, and the hosts run in {sandbox}"
         fix = f'write profile = "{sandbox}", or have the hosts run in {profile}'
         problems.append(pack_problem(f"{FOLDER}/sandbox", message, fix=fix))
     if classes := sorted({name for tier in TIERS for name in _trial_classes(pack, tier)}):
         message = f"no turn of a server would close under this policy package: {', '.join(classes)}"
-        in_context = any(name.startswith("context.") for name in classes)
-        problems.append(pack_problem(f"{FOLDER}/", message, fix=_context_fix(pack) if in_context else None))
+        is_context_problem = any(name.startswith("context.") for name in classes)
+        problems.append(pack_problem(f"{FOLDER}/", message, fix=_context_fix(pack) if is_context_problem else None))
     return tuple(problems)
 
 

@@ -46,14 +46,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvokeSettings:
-    """Settings of a server for all packs; those of one pack are in the table ``[invocation]`` of its settings."""
+    """Settings of a server for all packs; a pack's own are in the table ``[invocation]`` of its settings."""
 
     claim_ms: int = 15_000
     """How long a run stays owned by a process that sends no heartbeat."""
     most_takeovers: int = 5
     """After more takeovers without progress, a run waits for an operator's decision."""
     handover_ms: int = 3_000
-    """How long this process waits for another to take over a run that it released; then it continues the run itself."""
+    """How long a run that this process released may stay without an owner, before this process continues the run."""
     decision_content: DecisionContent = "full"
     """Whether the decision log has the inputs of decisions, or only their digests."""
     emit_decisions: bool = False
@@ -70,8 +70,8 @@ class Invocations:
     """The invocations under way of one pack revision. Used from one event loop."""
 
     def __init__(self) -> None:
-        self._detached: set[asyncio.Task[RunResponse]] = set()
-        self._keyed: dict[tuple[str, str], _KeyedInvocation] = {}
+        self._detached_tasks: set[asyncio.Task[RunResponse]] = set()
+        self._by_request_key: dict[tuple[str, str], _KeyedInvocation] = {}
         """The pending invocations, by identity and request key."""
 
     async def detach(self, work: Coroutine[Any, Any, RunResponse]) -> RunResponse:
@@ -87,11 +87,11 @@ class Invocations:
         """
         assert invocation.key is not None
         key = invocation.identity.name, invocation.key
-        first = self._keyed.get(key)
+        first = self._by_request_key.get(key)
         if first is None:
             task = self._start(work)
-            self._keyed[key] = _KeyedInvocation(invocation.digest, task, observer)
-            task.add_done_callback(lambda _: self._keyed.pop(key))
+            self._by_request_key[key] = _KeyedInvocation(invocation.digest, task, observer)
+            task.add_done_callback(lambda _: self._by_request_key.pop(key))
             return await asyncio.shield(task)
         work.close()  # a coroutine that is never awaited causes a warning
         if first.request_digest != invocation.digest:
@@ -107,20 +107,20 @@ class Invocations:
 
     def cancel(self, identity: str, key: str) -> bool:
         """Cancel the invocation with this key; return False if there is none."""
-        invocation = self._keyed.get((identity, key))
+        invocation = self._by_request_key.get((identity, key))
         if invocation is not None:
             invocation.observer.cancel()
         return invocation is not None
 
     async def drain(self) -> None:
         """Wait for all detached invocations."""
-        while self._detached:
-            await asyncio.wait(self._detached)
+        while self._detached_tasks:
+            await asyncio.wait(self._detached_tasks)
 
     def _start(self, work: Coroutine[Any, Any, RunResponse]) -> asyncio.Task[RunResponse]:
         task = asyncio.create_task(work)
-        self._detached.add(task)
-        task.add_done_callback(self._detached.discard)
+        self._detached_tasks.add(task)
+        task.add_done_callback(self._detached_tasks.discard)
         return task
 
 
@@ -143,9 +143,9 @@ class Invoker:
         """Raise :class:`PackError` if no run could succeed under the policy package.
 
         ``refresh_identity`` returns an identity with the rights that its credential has now. ``sandbox`` is the profile
-        of the hosts; ``server_digest`` covers what they can reach: an approval is valid at servers with the same one.
-        ``clock`` returns nanoseconds since 1970. ``point`` is for tests, which crash there: it is called with a name
-        wherever a crash would matter.
+        of the hosts; ``server_digest`` covers what hosts can reach: an approval is valid where this digest is the same.
+        ``clock`` returns nanoseconds since 1970. ``point`` is called with a name wherever a crash would matter: tests
+        crash there.
         """
         domain = offers.domain
         self.offers = offers
@@ -187,9 +187,9 @@ class Invoker:
         )
         self._recovery = Recovery(store, domain, offers.codec, self._driver.park)
         self._invocations = Invocations()
-        self._executing: set[asyncio.Task[Any]] = set()
-        self._releasing: Literal["all", "taken_over"] | None = None
-        """Which runs to release before their next step; ``taken_over``: only those that this process took over."""
+        self._run_tasks: set[asyncio.Task[Any]] = set()
+        self._release_scope: Literal["all", "taken_over"] | None = None
+        """The runs to release before their next step; ``taken_over``: only runs that this process took over."""
         self.settle: Callable[[], Awaitable[None]] = _no_wait
         """Awaited before the response of a run with effects, so that generated facts include the effects."""
 
@@ -228,7 +228,7 @@ class Invoker:
         digest = await asyncio.to_thread(args_digest, args) if large else args_digest(args)
         invocation = InvocationKey(identity, key, payload.macro_id, digest, eval_time)
         observer = observer or RunObserver()
-        observer.leaving, observer.point = (lambda: self._releasing == "all"), self._point
+        observer.leaving, observer.point = (lambda: self._release_scope == "all"), self._point
         if key is None:
             response = await self._check_and_run(request, invocation, observer)
         else:
@@ -263,7 +263,7 @@ class Invoker:
     async def _run(self, checked: CheckedInvocation, invocation: InvocationKey, observer: RunObserver) -> RunResponse:
         try:
             admitted = await self._admission.accept(checked, invocation)
-        except KeyTaken as taken:  # by the same request, at another server, a moment ago
+        except KeyTaken as taken:  # another server has just admitted the same request
             return await self._await_first(taken.run_id, taken.request_digest, invocation.digest, observer)
         except WireError as error:
             return error
@@ -298,7 +298,7 @@ class Invoker:
             if ownership is not None:
                 self._ownership.remove(ownership)
             return _shutdown_error(admitted)
-        self._executing.add(task)
+        self._run_tasks.add(task)
         try:
             return await self._driver.drive(admitted, observer)
         except Released:
@@ -321,7 +321,7 @@ class Invoker:
             _log.exception("run %s failed in the server itself", run)
             return server_failure_error(run, has_effects=admitted.plan.has_effects)
         finally:
-            self._executing.discard(task)
+            self._run_tasks.discard(task)
             if ownership is not None:
                 self._ownership.remove(ownership)
 
@@ -334,10 +334,10 @@ class Invoker:
     def hand_over(self, *, awaited: bool = True) -> None:
         """Release runs to other processes, each before its next step.
 
-        With ``awaited``, also those that a client of this process waits for: this process then forwards the response
-        of the other one. Without it, only runs that this process took over.
+        With ``awaited``, also runs that a client of this process waits for: this process then forwards the response of
+        the other process. Without ``awaited``, only runs that this process took over.
         """
-        self._releasing = "all" if awaited else "taken_over"
+        self._release_scope = "all" if awaited else "taken_over"
 
     def leave(self) -> None:
         """Cancel all executions and waits. Runs stay in the journal.
@@ -345,25 +345,25 @@ class Invoker:
         Their ownership expires instead of being released, because an effect may still be under way in a host.
         """
         self._recovery.closed = True
-        for task in tuple(self._executing):
+        for task in tuple(self._run_tasks):
             task.cancel()
 
     async def _await_handed_over(self, admitted: AdmittedRun, observer: RunObserver) -> RunResponse:
-        """Wait for the end of a released run. If no other process takes it over, this one does."""
+        """Wait for the end of a released run. If no other process takes the run over, this process does."""
         run = admitted.admission.run
         if await self._recovery.stays_unclaimed(run, self._settings.handover_ms / 1_000):
             observer.leaving = lambda: False  # do not release it again
             await self.take_over(run, observer=observer)
         return await self._recovery.wait(run, observer, keyed=_is_keyed(admitted))
 
-    async def _release(self, owned: Ownership) -> None:
+    async def _release(self, ownership: Ownership) -> None:
         with contextlib.suppress(StoreError):  # the ownership expires
-            await self._store.writer.write(lambda tx: self._store.runs.release(tx, owned.run, owned.fence))
+            await self._store.writer.write(lambda tx: self._store.runs.release(tx, ownership.run, ownership.fence))
 
     async def _await_first(
         self, first_run: str, first_digest: str, request_digest: str, observer: RunObserver
     ) -> RunResponse:
-        """Return the response of the first run with the same request key; an error if that was another request."""
+        """Return the response of the first run with the same request key; an error if its tool or arguments differ."""
         if first_digest != request_digest:
             return key_conflict()
         return await self._recovery.wait(first_run, observer, keyed=True)
@@ -371,8 +371,8 @@ class Invoker:
     async def take_over(self, run: str | None = None, *, observer: RunObserver | None = None) -> str | None:
         """Take over a run without an owner (only ``run``, if given), execute it, and return its id.
 
-        Return None if there is none, or if another process took the run over meanwhile. That process's response is not
-        awaited: workers that wait for each other's runs could wait for ever.
+        Return None if there is no such run, or if another process took the run over meanwhile. The response is then
+        not awaited: workers that wait for each other's runs could wait for ever.
         """
         before_write = time.monotonic()
         owned = await asyncio.to_thread(
@@ -385,7 +385,7 @@ class Invoker:
             self._point("claimed")
             admitted = await asyncio.to_thread(self._recovery.restore, owned)
             await self._execute(
-                admitted, observer or RunObserver(leaving=lambda: self._releasing is not None, point=self._point)
+                admitted, observer or RunObserver(leaving=lambda: self._release_scope is not None, point=self._point)
             )
         except Released:
             _log.info("run %s is released to other workers", owned.run.run_id)
@@ -424,7 +424,7 @@ class Worker:
 
     async def run(self) -> None:
         """Take over runs until :meth:`stop`."""
-        await asyncio.gather(*(self._loop() for _ in range(self._at_once)))
+        await asyncio.gather(*(self._poll() for _ in range(self._at_once)))
 
     async def drain(self) -> list[str]:
         """Take over the runs that have no owner now, one after the other, and return their ids."""
@@ -433,7 +433,7 @@ class Worker:
             taken.append(run)
         return taken
 
-    async def _loop(self) -> None:
+    async def _poll(self) -> None:
         while not self._stopped.is_set():
             run = None
             try:

@@ -1,9 +1,9 @@
 """The journal and ledger records of a run.
 
 A run without effects has one ledger entry, at its end: its admission, digests of each step, its end state. A run with
-effects is *durable*: each effect is recorded before it is sent, with the witness of the turn that permits it, and its
-outcome before another step uses it. Outcomes of reads are written with the next effect; if the process ends before,
-the worker that resumes the run repeats the reads.
+effects is *durable*: each effect is recorded before it is sent, with the witness of the turn that permits it; its
+outcome is recorded before another step uses it. Outcomes of reads are written with the next effect; if the process ends
+before, the worker that resumes the run repeats the reads.
 
 The ledger has digests and names only. Values are in the journal, encrypted, and are deleted when the run ends. Values
 that rules keep for a later run (``keep``) stay, encrypted too, until the run's retention ends.
@@ -49,8 +49,8 @@ async def read_kept(store: Store, identity: str, arguments: Iterable[Argument]) 
     values: dict[str, Any] = {}
     for argument in arguments:
         if argument.source == "kept":
-            kept_by = {"identity": identity, "run_id": argument.value["run"], "name": argument.value["name"]}
-            kept = await store.writer.read(partial(store.runs.kept, **kept_by))
+            kept_key = {"identity": identity, "run_id": argument.value["run"], "name": argument.value["name"]}
+            kept = await store.writer.read(partial(store.runs.kept, **kept_key))
             if kept is not None:
                 values[argument.param] = msgspec.json.decode(kept)
     return values
@@ -71,7 +71,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     chain_digest: str
     args_digest: str
     proven_at: str
-    """The server's clock at that evaluation, in nanoseconds since 1970."""
+    """The server's clock at the evaluation of the proof, in nanoseconds since 1970."""
     eval_time: str | None = None
     """The client's ``eval_time``, in nanoseconds since 1970; for the record only."""
     approval: str | None = None
@@ -100,7 +100,7 @@ class Journal:
         self.decisions: list[DecisionRecord] = []
         """Decisions about the run that the next write stores, in the same transaction."""
         self.denial: str | None = None
-        """The id of the last decision that denied a later effect of the run."""
+        """The id of the last decision that denied an effect after the first one."""
         self.earlier_run: KeyTaken | None = None
         """A run with the same request key at another server, whose response was stored first and takes precedence."""
 
@@ -158,7 +158,7 @@ class Journal:
         await self._write(write, [*_turn_entries(witness), ("end", body)])
 
     async def record_undecided(self, culprit: StepOutcome, witness: Witness | None, answer: bytes) -> None:
-        """Record that the run waits for an operator's decision about ``culprit``; until then it has this response."""
+        """Record that the run waits for an operator's decision about ``culprit``, and its present response."""
         code = culprit.code or "unknown"
         step = culprit.number if culprit.status == "unknown" else None  # None: there is no outcome to decide
         runs, run, fence = self._store.runs, self._run, self._fence
@@ -171,14 +171,14 @@ class Journal:
         await self._write(write, [*_turn_entries(witness), ("end", body)])
 
     def _record_failures(self, tx: Transaction, outcomes: Iterable[StepOutcome]) -> None:
-        """Record why calls failed, for operators: values that the ledger must not have."""
+        """Record why calls failed, for operators; not in the ledger, since a traceback may contain values."""
         failed = [step for step in outcomes if step.call is not None and step.trace is not None]
         if failed:
             texts = [f"{step.action} failed in call {step.call and step.call.call_id}\n{step.trace}" for step in failed]
             self._store.runs.record_failures(tx, self._run, "\n\n".join(texts).encode())
 
     async def _write(self, work: Callable[[Transaction], T], bodies: Sequence[tuple[EntryKind, Body]] = ()) -> T:
-        """Do the work and append the ledger entries, in one transaction."""
+        """Call ``work`` and append the ledger entries, in one transaction."""
         entries = [NewEntry(kind, body, self._run, self._identity) for kind, body in bodies]
         return await self._store.writer.write(work, entries, self._take_decisions())
 
@@ -189,7 +189,7 @@ class Journal:
 
 
 class ReadJournal(Journal):
-    """The single ledger entry of a run without effects."""
+    """The journal of a run without effects: a single ledger entry at its end."""
 
     def __init__(self, store: Store, admission: Admission, new_run: NewRun | None) -> None:
         """``new_run`` is the row of a run with a request key, which is stored with its response."""
@@ -220,7 +220,7 @@ class ReadJournal(Journal):
             return
 
         def write(tx: Transaction) -> None:
-            self.earlier_run = None  # a batch that was rolled back may have set it
+            self.earlier_run = None  # ``write`` may run again after its batch was rolled back
             self._record_failures(tx, outcomes)
             if new_run is None:
                 return
@@ -258,7 +258,7 @@ def _start_row(call: ActionCall, witness: str) -> StepStart:
 
 
 def _end_row(outcome: StepOutcome) -> StepEnd:
-    assert outcome.call is not None  # it was sent
+    assert outcome.call is not None  # effects have a call
     return StepEnd(
         number=outcome.number,
         kind=outcome.kind,

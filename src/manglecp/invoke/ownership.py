@@ -1,10 +1,10 @@
 """Ownership of runs by this process, and the heartbeat that renews it.
 
-Ownership expires unless it is renewed; another worker may then take the run over. Each commit checks the fencing token
-and refuses writes of a former owner, so no process has to decide whether another one is alive.
+Ownership expires unless it is renewed; after that, another worker may take the run over. Each commit checks the fencing
+token and refuses writes of a former owner, so no process has to decide whether another one is alive.
 
 Fencing does not stop effects. Therefore each ownership also has an expiry on this machine's monotonic clock, counted
-from a time before its last renewal, so it is never later than the expiry in the store. No lease of a call outlives it.
+from a time before its last renewal, so it is never later than the expiry in the store. Leases of calls end before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Ownership:
-    """The right of this process to execute one run. Times are those of the monotonic clock."""
+    """The right of this process to execute one run. All times are of the monotonic clock."""
 
     def __init__(self, run: str, fence: int, seconds: float, since: float) -> None:
         """``seconds`` is how long the ownership lasts after each renewal; ``since`` is a time before it was stored."""
@@ -47,7 +47,7 @@ class Ownership:
 
     async def ensure_owned(self) -> None:
         """Wait until at least a third of the ownership's time is left. Raises :class:`Fenced` if it was revoked."""
-        # The heartbeat renews after a third, so less is left only after failed heartbeats.
+        # The heartbeat renews after a third of the time, so less than that is left only after failed heartbeats.
         while not self._revoked and self._expires_at - time.monotonic() < self._seconds / 3:
             await asyncio.sleep(self._seconds / 30)
         if self._revoked:
@@ -60,16 +60,16 @@ class OwnershipRegistry:
     def __init__(self, store: Store, claim_ms: int) -> None:
         """``claim_ms`` is how long an ownership lasts without a heartbeat."""
         self.owner = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
-        """Identifies this process, also after the operating system reuses its id."""
+        """Identifies this process, also after the operating system reuses its process id."""
         self._store = store
         self.claim_ms = claim_ms
         # A thread of its own: work in the default executor must not delay the heartbeat.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="manglecp-ownership")
-        self._owned: dict[str, Ownership] = {}
+        self._ownerships: dict[str, Ownership] = {}
         self._heartbeat: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._heartbeat = asyncio.create_task(self._beat())
+        self._heartbeat = asyncio.create_task(self._send_heartbeats())
 
     async def stop(self) -> None:
         """Stop the heartbeat. Ownership of runs that were not released expires."""
@@ -80,23 +80,23 @@ class OwnershipRegistry:
         self._thread.shutdown()
 
     def add(self, run: str, fence: int, since: float) -> Ownership:
-        """Return the new ownership. ``since`` is a time of the monotonic clock before it was stored.
+        """Return the new ownership. ``since`` is a time of the monotonic clock before the ownership was stored.
 
         A process may take over a run that it owned before: its earlier ownership is revoked.
         """
-        if (earlier := self._owned.get(run)) is not None:
+        if (earlier := self._ownerships.get(run)) is not None:
             earlier.revoke()
-        ownership = self._owned[run] = Ownership(run, fence, self.claim_ms / 1_000, since)
+        ownership = self._ownerships[run] = Ownership(run, fence, self.claim_ms / 1_000, since)
         return ownership
 
     def get(self, run: str) -> Ownership | None:
-        return self._owned.get(run)
+        return self._ownerships.get(run)
 
     def remove(self, ownership: Ownership) -> None:
-        """Revoke an ownership. A later one of the same run stays."""
+        """Revoke an ownership. A later ownership of the same run stays."""
         ownership.revoke()
-        if self._owned.get(ownership.run) is ownership:
-            del self._owned[ownership.run]
+        if self._ownerships.get(ownership.run) is ownership:
+            del self._ownerships[ownership.run]
 
     def take_over(self, pack_digests: Collection[str], most_takeovers: int, run: str | None) -> OwnedRun | None:
         """Take over and return a run without an owner (only ``run``, if given); None if there is none. Blocks.
@@ -112,19 +112,19 @@ class OwnershipRegistry:
         body = {"state": "needs_decision", "code": run.code or "poisoned"}
         self._store.ledger.append(tx, "end", body, run=run.run_id, identity=run.identity)
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
-            await asyncio.sleep(self.claim_ms / 1_000 / 3)  # one failed heartbeat does not end an ownership
-            if not self._owned:
+            await asyncio.sleep(self.claim_ms / 1_000 / 3)  # a third: one failed heartbeat does not end an ownership
+            if not self._ownerships:
                 continue
-            owned, since = dict(self._owned), time.monotonic()
+            owned, since = dict(self._ownerships), time.monotonic()
             try:
                 lost = await asyncio.get_running_loop().run_in_executor(self._thread, self._renew, owned)
             except StoreError as error:
                 _log.warning("the ownership of %d runs could not be renewed: %s", len(owned), error)
                 continue
             for run, ownership in owned.items():
-                if self._owned.get(run) is not ownership:  # removed or replaced during the heartbeat
+                if self._ownerships.get(run) is not ownership:  # removed or replaced during the heartbeat
                     continue
                 if run in lost:
                     self.remove(ownership)
@@ -136,5 +136,5 @@ class OwnershipRegistry:
         fences = {run: ownership.fence for run, ownership in owned.items()}
         try:
             return self._store.runs.heartbeat(self.owner, fences, self.claim_ms)
-        except Busy:  # on PostgreSQL, a deadlock with a batch of the writer, which also locks rows of several runs
+        except Busy:  # on PostgreSQL, a deadlock: a batch of the writer locks rows of several runs, too
             return self._store.runs.heartbeat(self.owner, fences, self.claim_ms)

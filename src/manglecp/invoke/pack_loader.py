@@ -1,6 +1,6 @@
 """The options of a pack on this machine, and the loading of its domain with the hosts that its rules need.
 
-Imports the tool host only for packs with Python files, to keep ``manglecp intent`` fast.
+Imports the tool host only for packs whose rules need hosts, to keep ``manglecp intent`` fast for all others.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def _serve_generators(pack: Pack, options: PackOptions, host_stack: ExitStack) -
         return None
     from manglecp.toolhost import serve_facts
 
-    serving = serve_facts(
+    generators = serve_facts(
         pack, cache=options.cache, programs=options.programs, sandbox=options.sandbox, on_progress=options.on_progress
     )
-    return host_stack.enter_context(serving)
+    return host_stack.enter_context(generators)
 
 
 def _serve_externals(pack: Pack, options: PackOptions, host_stack: ExitStack) -> Mapping[str, External]:

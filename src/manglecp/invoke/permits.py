@@ -1,8 +1,8 @@
-"""Permits: decisions about calls that the application of a client executes itself, and the outcomes that it reports.
+"""Permits: decisions about calls that the application of a client executes itself, and the reported outcomes.
 
-A permit is a record of the decision log, committed before the client receives its id. Its outcome is a second record,
-with the same id in the column ``run``. A permit has at most one outcome (:meth:`.Decisions.unreported` finds those
-without one).
+A permit is a record of the decision log, committed before the client receives the permit's id. Its outcome is a second
+record. Both have the permit's id in the column ``run``. A permit has at most one outcome (:meth:`.Decisions.unreported`
+finds permits without an outcome).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PermitService:
         clock: Callable[[], int],
         operation: str = "permit",
     ) -> None:
-        """``operation`` is that of the records in the decision log."""
+        """``operation`` is the operation of the permits' records in the decision log."""
         self._store = store
         self._approvals = approvals
         self._log = log
@@ -55,7 +55,7 @@ class PermitService:
         if decision.error is not None:
             raise add_decision_id(decision.error, await self._log.record(decision, self._operation))
         sent_digest = args_digest(payload.args)
-        approval = await self._approval(payload, decision, sent_digest)
+        approval = await self._find_approval(payload, decision, sent_digest)
         permit_id = f"p-{random_id()}-{_suffix(sent_digest)}"
         record = self._log.build(decision, self._operation, permit_id)
 
@@ -67,8 +67,8 @@ class PermitService:
         await self._store.writer.write(use, entries, [record])
         return _permit(record), record.id
 
-    async def _approval(self, payload: DecidePayload, decision: Decision, sent_digest: str) -> Approval | None:
-        """Return the approval of the call; None if it needs none. Raises :class:`WireError`, with a new request."""
+    async def _find_approval(self, payload: DecidePayload, decision: Decision, sent_digest: str) -> Approval | None:
+        """Return the approval of the call; None if it needs none. Raises WireError, and stores a request if needed."""
         identity, tool, judgement = decision.identity.name, decision.call.tool, decision.judgement
         if payload.approval is None and decision.verdict == "allow":
             return None
@@ -91,7 +91,7 @@ class PermitService:
         raise add_decision_id(explain_approval(demand, decision), record.id)
 
     async def report(self, payload: DecidePayload, report: PermitReport, identity: Identity) -> DecideResult:
-        """Record the outcome of a permitted call, once; an equal report is answered again. Raises WireError."""
+        """Record the outcome of a permitted call, once; an equal report gets the same result. Raises WireError."""
         issued = await self._find(report.permit, self._operation)
         if issued is None or issued.principal != identity.name:
             raise WireError("x-permit_not_found", "No permit of yours has this id")
@@ -123,5 +123,5 @@ def _permit(issued: DecisionRecord) -> Permit:
 
 
 def _suffix(sent_digest: str) -> str:
-    """Return the part of the digest of the arguments that ends the id of a permit, and binds its report to them."""
+    """Return the end of a permit's id: a part of the digest of its arguments, which binds reports to the arguments."""
     return sent_digest[-16:]

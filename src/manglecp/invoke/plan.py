@@ -2,7 +2,7 @@
 
 A round consists of the steps whose predecessors are settled: the reads among them or, if there are no reads, the
 effects. A step is settled when it is done, failed or skipped.
-Reads come first so that the gate before an effect sees as much evidence as possible. The effects of one round share a
+Reads come first so that the gate before an effect has as much evidence as possible. The effects of one round share a
 gate. In a chain without ``step_after`` facts every round has one step.
 """
 
@@ -26,13 +26,15 @@ class Unplannable(LookupError):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
+    """A chain with the actions that its steps call."""
+
     definition: Definition
     actions: Mapping[str, ActionDescription]
     """The actions of the chain and of its undo steps, by name."""
 
     @classmethod
     def of(cls, definition: Definition, actions: Mapping[str, ActionDescription]) -> Plan:
-        """Return the plan of a chain. ``actions`` are those of the pack, by name. Raises :class:`Unplannable`."""
+        """Return the plan of a chain. ``actions`` are the pack's actions, by name. Raises :class:`Unplannable`."""
         undo_actions = [step.undo.action for step in definition.steps if step.undo is not None]
         names = dict.fromkeys((*(step.action for step in definition.steps), *undo_actions))
         missing = [name for name in names if name not in actions]
@@ -74,7 +76,7 @@ class Plan:
 
     @cached_property
     def result_steps(self) -> frozenset[int]:
-        """The numbers of the steps whose outputs the result uses; by default that of the last step."""
+        """The numbers of the steps whose outputs the result uses; by default the last step."""
         named = {number for _member, number, _pointer in self.definition.results}
         return frozenset(named or {self.definition.steps[-1].number})
 

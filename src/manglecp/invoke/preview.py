@@ -1,4 +1,4 @@
-"""What an approver is shown besides the arguments of a call, and what must be the same before the effect.
+"""The subject of an approval: what an approver is shown besides the arguments, and must not change until the effect.
 
 * Values: an effect may take arguments from earlier steps or runs. The read-only steps that provide them are run for the
   request, and the values are shown. A call whose values cannot be known before its first effect cannot be approved.
@@ -6,7 +6,7 @@
   Members of its result that are parameters of the action are passed to the action, which can refuse a subject that has
   changed since.
 
-Both are computed again before the effect; if they differ, the call needs another approval.
+Values and previews are computed again before the effect; if they differ, the call needs another approval.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from manglecp.toolhost import ActionResult, Dispatcher, PlanPermit
 from manglecp.wire import WireError
 
 PREVIEW_CALL: Final = "preview-"
-"""How the ids of calls of this module begin."""
+"""The prefix of the ids of this module's calls."""
 _TIMEOUT_SECONDS: Final = 60.0
 
 
@@ -66,7 +66,7 @@ class ApprovalSubject(msgspec.Struct, frozen=True):
 
 
 class PreviewFailed(Exception):
-    """A read-only action failed. The text is its name, and the message of its ``ActionError``."""
+    """A read-only action failed. The text is the action's name, and the message of its ``ActionError``, if any."""
 
 
 class PreviewRunner:
@@ -78,9 +78,9 @@ class PreviewRunner:
         self._store = store
 
     async def subject(self, plan: Plan, args: Mapping[str, Any], identity: str) -> ApprovalSubject:
-        """Return what the approver of a call is shown. Raises :class:`WireError` if it cannot be known."""
+        """Return what the approver of a call is shown. Raises :class:`WireError` if that cannot be determined."""
         steps = [step for step in plan.definition.steps if plan.is_effect(step) or plan.action(step).preview]
-        reads = _reads_for(steps, plan)
+        reads = _needed_reads(steps, plan)
         known_arguments = {step.number: _known_arguments(step, reads, plan) for step in steps}
         try:
             outputs: dict[int, Any] = {}
@@ -131,7 +131,7 @@ class PreviewRunner:
             raise PreviewFailed(action.name if cause is None else f"{action.name}: {cause['message']}")
         try:
             result = msgspec.json.decode(response.output_json)
-            canonical(result)  # raises if the result has no digest
+            canonical(result)  # raises if the result has no canonical form, and so no digest
         except (ValueError, Uncanonical, RecursionError):
             raise PreviewFailed(action.name) from None
         return result
@@ -154,8 +154,8 @@ class PreviewRunner:
         )
 
 
-def _reads_for(steps: Sequence[ChainStep], plan: Plan) -> dict[int, ChainStep]:
-    """Return the reads before the first effect whose outputs the steps need, also indirectly, by number, in order."""
+def _needed_reads(steps: Sequence[ChainStep], plan: Plan) -> dict[int, ChainStep]:
+    """Return the reads before the first effect that provide inputs of ``steps``, also indirectly, by number."""
     before_effects: list[ChainStep] = []
     for round_steps in plan.rounds():
         if plan.is_effect(round_steps[0]):
@@ -169,10 +169,10 @@ def _reads_for(steps: Sequence[ChainStep], plan: Plan) -> dict[int, ChainStep]:
 
 
 def _known_arguments(step: ChainStep, reads: Mapping[int, ChainStep], plan: Plan) -> list[Argument]:
-    """Return the arguments with a value before the run. Raises :class:`WireError` if the step takes any other.
+    """Return the arguments with a value before the run. Raises :class:`WireError` if the step takes other arguments.
 
-    A step that calls the undo action of an earlier effect may take the same values from that effect's output as the
-    declared undo would: these are left out.
+    A step that calls the undo action of an earlier effect may take arguments from that effect's output as its declared
+    undo does. Such arguments are left out.
     """
     known_arguments = [argument for argument in step.arguments if argument.source != "step" or argument.step in reads]
     for argument in step.arguments:

@@ -1,8 +1,8 @@
 """The observer of a run, the reports of its actions, and the events and summary of its response.
 
-Actions report progress and log lines, and raise. Progress goes to the caller; lines and failures to the log
-``manglecp.actions``, with the run and the action. All of it comes from untrusted processes, which may report without
-end: texts are cleaned, and both are limited in number.
+Actions report progress and log lines, and raise. Progress goes to the caller; lines and failures go to the log
+``manglecp.actions``, with the run and the action. Reports come from untrusted processes, which may report without
+end: texts are cleaned, and messages and lines are limited in number.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class RunObserver(msgspec.Struct, kw_only=True):
     disconnected: bool = False
     """Whether the caller is gone and cannot repeat the request: cancels the run unless it has had an effect."""
     on_stop: Callable[[], None] = do_nothing
-    """Set by the invoker: called after :meth:`cancel` and :meth:`disconnect`."""
+    """Called after :meth:`cancel` and :meth:`disconnect`; the code that executes or awaits the run sets it."""
     on_progress: OnProgress | None = None
     tool: str | None = None
     """Set by the invoker to the name of the tool, after the checks of the admission."""
     leaving: Callable[[], bool] = lambda: False
     """Set by the invoker: returns whether to release the run to another process; called between steps."""
-    point: Callable[[str], object] = len  # has no effect
+    point: Callable[[str], object] = len  # accepts a text, without any effect
     """Set by the invoker: called with the name of each point where tests simulate a crash."""
 
     def cancel(self) -> None:
-        """Cancel the run: it stops before its next step, so that it may still succeed."""
+        """Cancel the run: it stops before its next step, and succeeds if there is no further step."""
         self.cancelled = True
         self.on_stop()
 
@@ -62,7 +62,7 @@ class RunObserver(msgspec.Struct, kw_only=True):
 _PROGRESS_SECONDS: Final = 0.1  # the least time between two messages about reports of actions
 _MAX_LOG_LINES: Final = 1_000  # the log lines of one call; further ones are counted
 _MAX_LOGGED_LENGTH: Final = 4_000
-_MAX_COUNT: Final = 1e300  # a larger integer cannot be divided
+_MAX_COUNT: Final = 1e300  # the quotient of larger integers overflows
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _MIN_SECRET_LENGTH: Final = 4
 """A shorter secret also occurs by chance: its redaction everywhere would reveal it."""
@@ -80,21 +80,21 @@ class RunReports:
         self._on_progress = on_progress
         self._redact = redact
         self._has_begun = False
-        self._settled = 0
+        self._settled_count = 0
         self._shares: dict[str, float] = {}
         """How much of each call of the current round is done, from 0 to 1, by call id."""
         self._percent = 0
-        self._pausing = False  # whether the last report was sent less than ``_PROGRESS_SECONDS`` ago
+        self._is_pausing = False  # whether the last report was sent less than ``_PROGRESS_SECONDS`` ago
         self._latest: tuple[ActionCall, str] | None = None
-        """The call and the text of the latest report of the pause, which is sent when that ends."""
-        self._log_lines: dict[str, int] = {}  # by call id
-        self._lost: dict[str, int] = {}
-        """How many reports the host could not send before those of a call, by call id."""
+        """The call and the text of the latest report of the pause; sent when the pause ends."""
+        self._log_lines: dict[str, int] = {}  # their numbers, by call id
+        self._lost_reports: dict[str, int] = {}
+        """By call id: how many reports the host could not send before the reports of the call."""
 
     def begin(self, call: ActionCall, settled: int) -> OnReport:
         """Report that a call begins, after ``settled`` steps; return the function for the reports of its action."""
-        if settled > self._settled:
-            self._settled = settled
+        if settled > self._settled_count:
+            self._settled_count = settled
             self._shares.clear()
         self._shares[call.call_id] = 0.0
         self._send_step(call, call.action.description.strip().partition("\n")[0])
@@ -105,7 +105,7 @@ class RunReports:
             latest, self._latest = self._latest, None
             self._send_step(*latest)
         self._shares[call.call_id] = 1.0
-        if lost := self._lost.pop(call.call_id, 0):
+        if lost := self._lost_reports.pop(call.call_id, 0):
             self._log(call, logging.WARNING, f"{lost:,} lines and progress reports of this or earlier calls were lost")
         unlogged = self._log_lines.pop(call.call_id, 0) - _MAX_LOG_LINES
         if unlogged > 0:
@@ -113,11 +113,11 @@ class RunReports:
 
     def finalize(self) -> None:
         """Report that all steps have ended."""
-        self._settled, self._latest = self._steps, None
+        self._settled_count, self._latest = self._steps, None
         self._send("finalizing", None)
 
     def log_failure(self, outcome: StepOutcome) -> StepOutcome:
-        """Log a failed call with its traceback; return the outcome with clean texts. Others are returned unchanged."""
+        """Log a failed call with its traceback; return the outcome with clean texts. Other outcomes are unchanged."""
         if outcome.status not in ("failed", "unknown") or outcome.code == "cancelled":
             return outcome
         detail = self._clean_lines(outcome.detail or outcome.code or "it failed")
@@ -126,7 +126,7 @@ class RunReports:
         if cause is not None:
             cause["message"] = clean(cause["message"], _MAX_LOGGED_LENGTH)
         fields = {"run_id": self._run_id, "action": outcome.action, "failure": detail}
-        text = indent(trace, "  ").lstrip()  # no line of it can look like a record
+        text = indent(trace, "  ").lstrip()  # no line of the trace can look like a log record
         level = logging.WARNING if cause is None else logging.INFO
         _actions_log.log(level, "%s failed (run %s): %s", outcome.action, self._run_id, text, extra=fields)
         return msgspec.structs.replace(outcome, detail=detail, trace=trace, cause=cause)
@@ -136,9 +136,9 @@ class RunReports:
 
     def _receive(self, call: ActionCall, report: Mapping[str, Any]) -> None:
         message, done, total = report.get("message"), report.get("done"), report.get("total")
-        text = message if isinstance(message, str) else ""  # cleaned when it is used: many reports are not
+        text = message if isinstance(message, str) else ""  # cleaned when it is sent: most reports are dropped
         if type(lost := report.get("lost_before")) is int and 0 < lost < _MAX_COUNT:
-            self._lost[call.call_id] = self._lost.get(call.call_id, 0) + lost
+            self._lost_reports[call.call_id] = self._lost_reports.get(call.call_id, 0) + lost
         if report.get("event") == "log":
             lines = self._log_lines[call.call_id] = self._log_lines.get(call.call_id, 0) + 1
             if lines <= _MAX_LOG_LINES:
@@ -148,11 +148,11 @@ class RunReports:
             self._shares[call.call_id] = min(max(done / total, 0.0), 1.0)
             text = text or f"{done:g} of {total:g}"
         self._latest = call, text
-        if not self._pausing:
+        if not self._is_pausing:
             self._send_latest()
 
     def _send_latest(self) -> None:
-        self._pausing = self._latest is not None
+        self._is_pausing = self._latest is not None
         if self._latest is not None:
             asyncio.get_running_loop().call_later(_PROGRESS_SECONDS, self._send_latest)
             latest, self._latest = self._latest, None
@@ -167,8 +167,8 @@ class RunReports:
         self._has_begun = True
         if self._on_progress is None:
             return
-        # Undo steps are settled too, so the count may exceed that of the steps.
-        share = min((self._settled + sum(self._shares.values())) / self._steps, 1.0)
+        # Undo steps are counted as settled, so the count may exceed the number of steps.
+        share = min((self._settled_count + sum(self._shares.values())) / self._steps, 1.0)
         self._percent = max(self._percent, round(100 * share))
         try:
             self._on_progress(ProgressPayload(status=status, detail=detail, percent=self._percent))
@@ -182,7 +182,7 @@ class RunReports:
 
 
 def run_redactor(plan: Plan, args: Mapping[str, Any], secret_settings: Sequence[str]) -> Callable[[Any], Any]:
-    """Return a function that replaces secret settings and arguments in a JSON value; ``unchanged`` without any."""
+    """Return a function that replaces secret settings and arguments in a JSON value, or ``unchanged``."""
     if not secret_settings and not plan.secrets:
         return unchanged
     secret_args = [text for name in plan.secrets for text in _texts(args.get(name))]
@@ -277,8 +277,8 @@ def summary_of(summaries: Sequence[str], outcomes: Sequence[StepOutcome], tool: 
     done = len([outcome for outcome in outcomes if outcome.kind == "do" and outcome.status == "done"])
     skipped = len([outcome for outcome in outcomes if outcome.status == "skipped"])
     actions = f"{done} action{'' if done == 1 else 's'}"
-    also = f" and left out {skipped}" if skipped else ""
-    return f"Ran {actions}{also} for {escape_invisible(tool)}."
+    skipped_text = f" and left out {skipped}" if skipped else ""
+    return f"Ran {actions}{skipped_text} for {escape_invisible(tool)}."
 
 
 def clean(text: str, max_length: int = _MAX_LINE_LENGTH) -> str:

@@ -57,8 +57,8 @@ def restore_history(owned: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> Hi
         key = (step.kind, step.number)
         last_attempts[key] = step
         attempts[key] = max(attempts.get(key, 0), step.attempt)
-    outcomes = [_outcome(run_id, step, plan) for step in last_attempts.values() if not _is_repeated(step)]
-    calls = [_call(run_id, step, plan) for step in last_attempts.values() if step.state == StepState.UNKNOWN]
+    outcomes = [_restore_outcome(run_id, step, plan) for step in last_attempts.values() if not _is_repeated(step)]
+    calls = [_restore_call(run_id, step, plan) for step in last_attempts.values() if step.state == StepState.UNKNOWN]
     last_witness = witnesses[-1] if witnesses else None
     return History(
         outcomes=tuple(outcomes),
@@ -87,12 +87,12 @@ def _is_not_in_turns(outcome: StepOutcome, step: StepRecord, last_witness: str |
     return outcome.call is not None and (step.decided_by is not None or is_of_last_turn)
 
 
-def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
+def _restore_outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
     note: dict[str, Any] = {} if step.note is None else msgspec.json.decode(step.note)
     is_done = step.state == StepState.DONE
     output = msgspec.json.decode(step.output) if is_done and step.output is not None else None
     return StepOutcome(
-        call=_call(run, step, plan),
+        call=_restore_call(run, step, plan),
         number=step.number,
         kind=step.kind,
         action=step.action,
@@ -109,10 +109,10 @@ def _outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
     )
 
 
-def _call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
+def _restore_call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
     if step.call_id is None or step.input_digest is None:  # the step was not called
         return None
-    planned = plan.step(step.number)  # of an undo: the step that it undoes
+    planned = plan.step(step.number)  # for an undo, the step that it undoes
     sources = tuple(sorted({argument.step for argument in planned.arguments if argument.step is not None}))
     return ActionCall(
         run=run,
@@ -129,7 +129,7 @@ def _call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
 
 
 class StoredArguments(msgspec.Struct, frozen=True):
-    """What a run was admitted with, as it is stored for a worker that resumes the run."""
+    """The inputs of an admitted run, as stored for a worker that resumes the run."""
 
     args: dict[str, Any]
     """The arguments, without defaults and secrets."""
@@ -149,14 +149,14 @@ class Recovery:
     def __init__(
         self, store: Store, domain: Domain, codec: OfferCodec, park: Callable[[AdmittedRun, str], RunResponse]
     ) -> None:
-        """``park`` returns the response of a run that waits for an operator's decision; its text is the code why."""
+        """``park`` returns the response of a run that waits for a decision; its second argument is the reason."""
         self._store = store
         self._pack_digest = domain.digest
         self._actions = domain.pack.actions
         self._codec = codec
         self._park = park
         self.closed = False
-        """Set when this process shuts down; all waits then end."""
+        """Set when this process shuts down, which ends all waits."""
 
     def restore(self, owned: OwnedRun) -> AdmittedRun:
         """Return a run in the state of its journal. Blocks."""
@@ -219,7 +219,7 @@ class Recovery:
         if stored_answer is not None:
             return decode_response(stored_answer)
         if row.state == RunState.NEEDS_DECISION and row.pack_digest == self._pack_digest:
-            # Each of its owners ended before it could record a response.
+            # Each owner of the run ended before it could record a response.
             owned = await self._store.writer.read(lambda tx: self._store.runs.load(tx, run))
             restored = await asyncio.to_thread(self.restore, owned)
             return self._park(restored, row.code or "poisoned")
@@ -272,7 +272,7 @@ def find_undecided_step(view: RunView) -> int | None:
 
 
 def _find_kind(view: RunView, number: int | None) -> StepKind:
-    """Return whether the unknown outcome is that of the step or of its undo. Raises :class:`NotOpen`."""
+    """Return whether the step or its undo has the unknown outcome. Raises :class:`NotOpen`."""
     if number is None:  # the decision is about the run
         return "do"
     kinds: list[StepKind] = [

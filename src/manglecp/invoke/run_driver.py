@@ -1,9 +1,9 @@
-"""From an admitted run to its recorded response: the result object of the run, or an error with the effects that stand.
+"""The driver of a run, and its response: the result object of the run, or an error with the effects that stand.
 
-The result has the members that ``macro_result`` facts declare. Without them, it is the output of the last step that is
-done; an output that is not an object becomes the member ``value``. The result is validated against the output schema,
-and secrets are removed. The evidence of the last turn contains exactly the response that the client will receive. When
-that turn is closed, the response is recorded, then sent. A repeated request gets the same bytes.
+The result has the members that ``macro_result`` facts declare. Without such facts, the result is the output of the last
+step that is done; an output that is not an object becomes the member ``value``. The result is validated against the
+output schema, and secrets are removed. The evidence of the last turn contains exactly the response that the client will
+receive. When that turn is closed, the response is recorded, then sent. A repeated request gets the same bytes.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class RunDriver:
         """``sandbox`` is the profile of the hosts; ``clock`` returns nanoseconds since 1970; ``log`` records decisions.
 
         ``refresh_identity`` returns an identity with the rights that its credential has now; ``request_approval``
-        stores a request for an approval of a run, and returns the error for its requester. ``point`` is for tests,
-        which crash there: it is called with a name wherever a crash would matter.
+        stores a request for an approval of a run, and returns the error for its requester. ``point`` is called with a
+        name wherever a crash would matter: tests crash there.
         """
         self._offers = offers
         self._previews = previews
@@ -96,7 +96,7 @@ class RunDriver:
         self._has_default_policy = package.digest == pinned == default_governance().digest
         self._chains: LruCache[tuple[Any, ...], ChainTerms] = LruCache(_MAX_CHAINS)
         self.successor: RunDriver | None = None
-        """The driver of the current pack revision, once that has replaced this one."""
+        """The driver of the current pack revision; None while this driver is the current one."""
 
     async def drive(self, run: AdmittedRun, observer: RunObserver) -> RunResponse:
         """Execute a run, record its end and return the response.
@@ -163,7 +163,7 @@ class RunDriver:
     def _executor(
         self, run: AdmittedRun, rules: RunRules, observer: RunObserver, redact: Callable[[Any], Any]
     ) -> RunExecutor:
-        turns, used = None, UsedSteps()  # of a run without effects under the shipped policy package
+        turns, used = None, UsedSteps()  # a run without effects under the shipped policy package has no turns
         if run.plan.has_effects or not self._has_default_policy:
             index, admission = self._offers.domain.run_rules, run.admission
             turns = Turns(RunTerms(admission.run, admission.digest, admission.approval, self._terms(run.plan)))
@@ -188,7 +188,7 @@ class RunDriver:
     async def _close(
         self, chain_result: ChainResult, builder: ResponseBuilder, response: RunResponse, journal: Journal
     ) -> RunResponse:
-        """Close the last turn and record the response; return it, or the one for a turn that cannot be closed."""
+        """Close the last turn, record the response and return it. If the turn cannot be closed, return an error."""
         undecided = chain_result.reason == "needs_decision"
         if undecided and journal.denial is not None and isinstance(response, WireError):
             add_decision_id(response, journal.denial)
@@ -265,7 +265,7 @@ def decode_response(stored: bytes) -> RunResponse:
     if response.result is not None:
         return response.result
     error = response.error
-    assert error is not None  # one of the two
+    assert error is not None  # a stored response has a result or an error
     details = None if error.details is UNSET else error.details
     return WireError(error.code, error.message, details, retry_after_ms=error.retry_after_ms)
 
@@ -290,7 +290,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
         definition = self.plan.definition
         result = result_of(definition, chain_result.outcomes)
         if definition.output_schema is not None and (errors := schema_errors(result, definition.output_schema)):
-            return bad_result_error(self._redacted(errors), self.failure_context(chain_result))
+            return bad_result_error(self._redact_errors(errors), self.failure_context(chain_result))
         try:
             rows = self.rules.after(chain_result, failed=False)
         except MangleError:
@@ -305,20 +305,20 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
             duration_ms=duration_ms,
         )
         redact = self.redact
-        delta, following = _NO_DELTA, _NOTHING_NEXT
+        delta, next_request = _NO_DELTA, _NOTHING_NEXT
         if any(rows.values()):
             # Texts that look like credentials are scrubbed from facts; only the result may contain them.
             def clean(value: Any) -> Any:
                 return redact(scrub_json(value))
 
             limit = self._limits.max_delta_facts
-            delta = _transformed(state_delta(rows, self.domain, limit), clean)
-            following = _transformed(next_of(rows, self.domain, limit), clean)
+            delta = _transform(state_delta(rows, self.domain, limit), clean)
+            next_request = _transform(next_of(rows, self.domain, limit), clean)
         return InvokeResult(
             result=result if redact is unchanged else redact(result),
             state_delta=delta,
-            observability=observability if redact is unchanged else _transformed(observability, redact),
-            next=following,
+            observability=observability if redact is unchanged else _transform(observability, redact),
+            next=next_request,
         )
 
     @property
@@ -335,7 +335,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
         return failure_error(chain_result.culprit, context, chain_result.reason or "step_failed")
 
     def failure_context(self, chain_result: ChainResult, delta: StateDelta | None = None) -> FailureContext:
-        """Return the context of an error. ``delta`` defaults to that of the effects that stand."""
+        """Return the context of an error. ``delta`` defaults to the delta of the effects that stand."""
         events = self.events(chain_result)
         if delta is None:
             delta = self._standing_delta(chain_result) if chain_result.effects else _NO_DELTA
@@ -355,11 +355,11 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
         except MangleError:
             return _NO_DELTA
 
-    def _redacted(self, errors: Sequence[SchemaError]) -> list[SchemaError]:
-        """Return the errors with redacted messages and paths: names of members come from the action."""
+    def _redact_errors(self, errors: Sequence[SchemaError]) -> list[SchemaError]:
+        """Return the errors with redacted messages and paths: an action chooses the names of members."""
         return msgspec.convert(self.redact(msgspec.to_builtins(list(errors))), list[SchemaError])
 
 
-def _transformed(part: P, transform: Callable[[Any], Any]) -> P:
+def _transform(part: P, transform: Callable[[Any], Any]) -> P:
     """Return a part of a message after a transformation of its JSON form."""
     return msgspec.convert(transform(msgspec.to_builtins(part)), type(part))

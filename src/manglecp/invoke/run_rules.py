@@ -4,7 +4,7 @@ The kernel asserts the caller, the call arguments, the status of each step, and 
 find in outputs. No other part of an output becomes a fact. Rules also see the proof inputs of the offer (intent,
 parameters, session facts), the principal as it is now, and the newest server facts, always at the server's clock.
 
-An evaluation is left out if the pack has no rule of its kind (:class:`.RunRuleIndex`).
+The rules are not evaluated for a question that no rule of the pack answers (:class:`.RunRuleIndex`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NO_ROWS: Final[RuleRows] = dict.fromkeys(AFTER_RUN_ARITIES, ())
 
 
 class RunRules:
-    """The rules of one pack revision about one run, admitted under this revision or an earlier one."""
+    """The rules of one pack revision about one run, which this or an earlier revision admitted."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class RunRules:
         request_approval: Callable[[AdmittedRun, Definition], Awaitable[WireError]],
         log: DecisionLog,
     ) -> None:
-        """``offers`` are those of the revision; ``clock`` returns nanoseconds since 1970; ``log`` records decisions.
+        """``offers`` belong to the revision; ``clock`` returns nanoseconds since 1970; ``log`` records decisions.
 
         ``refresh_identity`` returns an identity with the rights that its credential has now; ``request_approval``
         stores a request for an approval of the run, and returns the error for its requester.
@@ -74,7 +74,7 @@ class RunRules:
         self._log = log
 
     async def prepare(self) -> None:
-        """Convert large arguments to facts in a thread: the evaluations run on the event loop."""
+        """Convert large arguments to facts in a thread, since the evaluations run on the event loop."""
         if self._index.reads_arguments and is_large(self._run.args):
             await asyncio.to_thread(lambda: self._run_facts)  # a cached property
 
@@ -90,7 +90,7 @@ class RunRules:
         if outcome.action not in self._index.extractors:
             return outcome
         try:
-            list(self._step_facts([outcome]))  # for its exception
+            list(self._step_facts([outcome]))  # raises if no fact can hold a value
         except EvalError as error:
             happened = outcome.call is not None and outcome.call.is_effect
             failure: dict[str, Any] = {"status": "failed", "code": "bad_output", "detail": str(error)}
@@ -107,7 +107,7 @@ class RunRules:
         return skips
 
     async def prove(self, outcomes: Sequence[StepOutcome]) -> None:
-        """Prove the tool of the run again, before its first effect, and that the run has the approval it needs.
+        """Prove the tool of the run again, before its first effect, and check that the run has the necessary approval.
 
         A proven tool has no action that policy denies. Raises :class:`WireError` and :class:`EvalError`.
         """
@@ -128,7 +128,7 @@ class RunRules:
     def denied(self, outcomes: Sequence[StepOutcome], *, undo: bool = False) -> Collection[str]:
         """Return the names of the actions that policy denies now, after the first effect.
 
-        These are all actions if policy denies the tool or the intent, or requires an approval that the run does not
+        All actions are denied if policy denies the tool or the intent, or requires an approval that the run does not
         have, or if the principal's credential is not valid any more. An ``undo`` reverts what was permitted, so only
         a denial of single actions counts.
         """
@@ -140,7 +140,7 @@ class RunRules:
         run, facts, now_ns = self._run, self._facts(outcomes), self._clock()
         try:
             result = self._evaluate(facts, now_ns)
-        except WireError:  # session facts that fit the revision that admitted the run do not fit this one
+        except WireError:  # the session facts fit the revision that admitted the run, but not this one
             return every_action
         tool = run.plan.definition.tool
         judgement = judge(self._offers.domain, tool, policy_rows(result, tool), self._session_facts)
@@ -216,7 +216,7 @@ class RunRules:
         try:
             return [run_id, *self._index.call_facts(self._run.plan.definition.tool, self._run.args)]
         except Fault as fault:  # admission refuses such arguments, but a later revision may read more of them
-            raise _not_a_fact("an argument", fault) from None
+            raise _fact_error("an argument", fault) from None
 
     def _step_facts(self, outcomes: Sequence[StepOutcome]) -> Iterator[Fact]:
         for step in outcomes:
@@ -229,9 +229,9 @@ class RunRules:
                 for key, value in self._index.step_values(step.action, step.output):
                     yield Fact("step_value", (step.number, key, value))
             except Fault as fault:
-                raise _not_a_fact(f"a value of the output of {step.action}", fault) from None
+                raise _fact_error(f"a value of the output of {step.action}", fault) from None
 
 
-def _not_a_fact(what: str, fault: Fault) -> EvalError:
+def _fact_error(what: str, fault: Fault) -> EvalError:
     """Return the error for a value that no fact can hold: rules that read it must not decide without it."""
     return EvalError([Diagnostic("eval", f"{what} cannot become a fact: {fault.message}", fix=fault.fix)])

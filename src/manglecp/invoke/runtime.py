@@ -52,7 +52,7 @@ class PackRuntime:
 
         ``prepare`` is called in a thread before actions are served, for example to fill caches; its exception ends
         the opening. ``on_stale_facts`` is called when facts are out of date; ``on_outage`` with the reason when no
-        host can be started, and with None when that is over. The other arguments are those of :class:`Invoker`.
+        host can be started, and with None when the outage is over. The other arguments are those of :class:`Invoker`.
         """
         async with AsyncExitStack() as stack:
             host_stack = stack.enter_context(ExitStack())
@@ -145,7 +145,7 @@ async def open_store_with_retention(
 ) -> AsyncIterator[Store]:
     """Open a store in a thread, and delete expired rows in the background while it is open.
 
-    Without ``keep_decisions_ns`` no decisions are deleted: the servers of the store may keep them for longer.
+    Without ``keep_decisions_ns`` no decisions are deleted: only the servers of the store know how long to keep them.
     """
     store = await asyncio.to_thread(open_store)
     retention = asyncio.create_task(run_retention(store, keep_decisions_ns=keep_decisions_ns))
@@ -198,7 +198,7 @@ def sweep_store(
         approvals = store.approvals.sweep(tx, now_ms)
     for _ in range(_MAX_TRANSACTIONS):
         with store.write_transaction() as tx:
-            swept_runs = store.runs.sweep(tx)  # by the clock of the database
+            swept_runs = store.runs.sweep(tx)  # without a time: the database has its own clock
         responses += swept_runs.answers
         runs += swept_runs.runs
         if not swept_runs.answers and not swept_runs.runs:

@@ -30,7 +30,7 @@ class AuditResult(NamedTuple):
 
 
 def audit(store: StoredIssues, earlier_head: Head | None = None) -> AuditResult:
-    """Check the log, the stored state, and that the log has the event of ``earlier_head``, which the caller stored."""
+    """Check the log and the stored state, and that the log has the event of ``earlier_head``, if given."""
     problems = [f"database: {text}" for text in store.damage()]
     with store.read_transaction() as tables, scratch_tables() as replay_tables:
         problems += replay_log(tables.log_rows(), replay_tables)
@@ -52,7 +52,7 @@ def replay_log(rows: Iterable[LogRow], replay_tables: IssueTables) -> Iterator[s
             yield f"event {row.seq}: {error}"
             continue
         for column, field in (("seq", "seq"), ("issue_id", "issue"), ("row_hash", "row_hash")):
-            if getattr(row, field) != getattr(event, field):  # of LogRow and IssueEvent
+            if getattr(row, field) != getattr(event, field):  # both LogRow and IssueEvent have this attribute
                 yield f"event {row.seq}: the column {column} differs from the event"
         yield from (f"event {row.seq}: {text}" for text in replay(replay_tables, event))
 
@@ -114,10 +114,10 @@ def export_log(store: StoredIssues) -> Iterator[bytes]:
 def import_log(store: StoredIssues, lines: Iterable[bytes]) -> Head:
     """Fill an empty memory with the lines of an export and return its head.
 
-    Raises :class:`InvalidLog`, and :class:`ChangeRefused` if the memory is not empty; then nothing is written.
+    Raises :class:`InvalidLog`, and :class:`ChangeRefused` if the memory is not empty; in both cases nothing is written.
     """
     with scratch_tables() as checked_tables:
-        _replay_lines(lines, checked_tables)  # the whole file, before the first write
+        _replay_lines(lines, checked_tables)  # checks the whole file before the first write
         with store.write_transaction() as tables:
             if tables.head().seq:
                 raise ChangeRefused("memory_not_empty", "this memory has events; import a log into an empty memory")

@@ -2,7 +2,7 @@
 
 An operation applies a change and appends its event; :meth:`IssueMemory.mutate` also spends the authorisation of the
 change. :func:`replay` applies the change of an event of the log again. If this results in the same event, with the same
-hashes and snapshots, the event follows from those before it.
+hashes and snapshots, the event follows from the events before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def events(tables: IssueTables, *, issue_id: str | None = None, upto: int | None = None) -> Iterator[model.IssueEvent]:
-    """Yield the events of :meth:`IssueTables.log_rows`. Raises :class:`.Unusable` for a damaged row."""
+    """Yield the decoded rows of :meth:`IssueTables.log_rows`. Raises :class:`.Unusable` for a damaged row."""
     for row in tables.log_rows(issue_id=issue_id, upto=upto):
         try:
             event = model.decode_event(row.event_json)
@@ -49,7 +49,7 @@ def replay(tables: IssueTables, event: model.IssueEvent) -> list[str]:
         ]
     if event.compute_hash() != event.row_hash:
         problems.append("row_hash is not the hash of the row")
-    # The database refuses a repeated number, hash or witness, and a number out of range; ``problems`` has these, too.
+    # The database refuses a repeated number, hash or witness, and a number out of range; ``problems`` lists these, too.
     with suppress(sqlite3.IntegrityError, OverflowError):
         tables.append(event)
     return problems
@@ -86,7 +86,7 @@ class BlockedIssue(NamedTuple):
 
     issue: model.Issue
     blockers: list[tuple[model.Edge, model.Issue]]
-    """Blocking edges to issues that are not closed, each with that issue."""
+    """Blocking edges to issues that are not closed, each with the issue it leads to."""
 
 
 class IssueDetail(NamedTuple):
@@ -112,7 +112,7 @@ class IssueView:
         return self._tables.head()
 
     def ready(self) -> Iterable[model.Issue]:
-        """Return the open issues and those with an expired lease that have no open blockers, by priority, then age."""
+        """Return the claimable issues (open or with an expired lease, without open blockers), by priority, then age."""
         return self._tables.frontier(self.now)
 
     def blocked(self) -> list[BlockedIssue]:

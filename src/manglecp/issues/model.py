@@ -26,14 +26,14 @@ from manglecp.wire import Fault, decode
 
 ID_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # fits into a URI, a file name and a shell word without quotes
 
-MAX_TITLE_LENGTH: Final = 200  # characters, as the next two
+MAX_TITLE_LENGTH: Final = 200  # in characters, like the next two limits
 MAX_TEXT_LENGTH: Final = 65_536
 MAX_NAME_LENGTH: Final = 128
 MAX_LABELS: Final = 32
 MAX_EDGES_PER_ISSUE: Final = 256
 LOWEST_PRIORITY: Final = 4  # the least urgent; 0 is the most urgent
 DEFAULT_PRIORITY: Final = 2
-MIN_TTL: Final = 30  # seconds of a lease, as the next two
+MIN_TTL: Final = 30  # the seconds of a lease, like the next two
 MAX_TTL: Final = 86_400
 DEFAULT_TTL: Final = 3_600
 
@@ -59,7 +59,7 @@ def check_line(text: str, field: str, max_length: int = MAX_NAME_LENGTH) -> None
         raise Invalid(field, "it is empty")
     if len(text) > max_length:
         raise Invalid(field, f"it has {len(text):,} characters, and {max_length} are allowed")
-    # Other characters change how a terminal displays the text.
+    # These characters change how a terminal displays the text.
     if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in set(text)):
         raise Invalid(field, "it has line breaks, control characters or invisible ones")
 
@@ -90,7 +90,7 @@ class Status(StrEnum):
 
 
 BLOCKING: Final = frozenset({"blocks", "parent-child", "conditional-blocks", "waits-for"})
-"""Edges that prevent a claim until the other issue is closed. A change that would close a cycle of them is refused."""
+"""Edges that prevent a claim until the other issue is closed. A change that closes a cycle of such edges is refused."""
 
 EDGE_TYPES: Final = BLOCKING | {"related", "discovered-from", "relates-to", "duplicates", "supersedes", "replies-to"}
 
@@ -110,9 +110,9 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: Instant
     closed_at: Instant | None = None
     added_by: int
-    """The number of the event that added it; among issues of one priority the smallest is claimed first."""
+    """The number of the event that added the issue; of issues with equal priority, the oldest is claimed first."""
     fence: int = 0
-    """How often the issue was claimed, which is also the fencing token of the last claim."""
+    """How often the issue was claimed: the fencing token of the last claim."""
 
 
 class Edge(msgspec.Struct, frozen=True, order=True):
@@ -155,11 +155,11 @@ class MutationRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     mutation: Mutation
     """What the turn authorises: action, inputs, instruction, claims."""
     session_refs: tuple[str, ...]
-    """References to the full record of the turn, as ``trajectory_refs`` are."""
+    """References to the full record of the turn, like ``trajectory_refs``."""
     trajectory_refs: tuple[str, ...]
     before: str | None = None
     """The snapshot digest of the issue before the change; None for a new issue."""
-    after: str = ""  # not known before the change
+    after: str = ""  # the snapshot digest after the change; empty until it is made
 
 
 Instant: TypeAlias = str  # ``2026-01-31T12:00:00.000Z``
@@ -190,7 +190,7 @@ def is_instant(text: str) -> bool:
 
 SCHEMA: Final = "manglecp.issue_event.v1"
 
-_QUOTED_VALUE: Final = re.compile("'.*'", re.DOTALL)  # in an error message of msgspec
+_QUOTED_VALUE: Final = re.compile("'.*'", re.DOTALL)  # a value that an error message of msgspec quotes
 
 
 class _Change(
@@ -212,7 +212,7 @@ class Add(_Change, frozen=True, kw_only=True, tag="issue.add"):
 
 
 class Claim(_Change, frozen=True, kw_only=True, tag="issue.claim"):
-    """Lease the issue to the actor, also if it has an expired lease."""
+    """Lease the issue to the actor; an expired lease is replaced."""
 
     ttl: int
 
@@ -231,7 +231,7 @@ class Release(_Change, frozen=True, kw_only=True, tag="issue.release"):
 
 
 class Update(_Change, frozen=True, kw_only=True, tag="issue.update"):
-    """Change fields of the issue; unset ones stay as they are."""
+    """Change fields of the issue; unset fields keep their values."""
 
     title: str | msgspec.UnsetType = msgspec.UNSET
     description: str | msgspec.UnsetType = msgspec.UNSET

@@ -2,9 +2,9 @@
 
 An issue has one stream of events in the database of its memory. A session is active from a start, which takes the lease
 of the issue, to a stop, which releases it and leaves a handoff; the next start resumes it. A turn is judged under the
-policy package of the session: only an accepted turn advances the chain, a rejected one is recorded with its classes and
-the decision of the retry policy, whose escalation follows at once. A change of the issue is one transaction with the
-turn that authorises it.
+policy package of the session: an accepted turn increases the turn number, a rejected turn is recorded with its failure
+classes and the decision of the retry policy. If the policy decides an escalation, it is executed at once. A change of
+the issue is one transaction with the turn that authorises it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from manglecp.store import ChangeRefused, Invalid, Unusable
 JsonObject = dict[str, Any]
 
 FEATURE_STATUSES: Final = ("pending", "in_progress", "blocked", "completed")
-_ESCALATION_LABELS: Final = ("escalation",)  # the labels of an issue that an escalation adds
+_ESCALATION_LABELS: Final = ("escalation",)  # marks an issue that an escalation added
 _BASE_CLAIM: Final = "capabilities.change_morphisms"
-_CHOSEN_FIELDS: Final = ("actionMode", "executionPattern", "toolChoice")  # fields of a package that a turn overrides
+_CHOSEN_FIELDS: Final = ("actionMode", "executionPattern", "toolChoice")  # package fields that a turn may override
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Session:
     updated_at: model.Instant = ""
     policy: JsonObject = field(default_factory=dict)
     handoff: JsonObject = field(default_factory=dict)
-    turns: int = 0  # accepted ones
+    turns: int = 0  # the number of accepted turns
     failures: int = 0  # failed steps since the last successful one
     retry: JsonObject | None = None  # the decision after the last step, if it failed
     features: dict[str, JsonObject] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Session:
                 self.started_at = self.started_at or event["at"]
             case "stop":
                 self.active, self.handoff = False, body
-            case _ if body["fence"] == self.fence:  # a step; not that of an actor that had lost the lease
+            case _ if body["fence"] == self.fence:  # a step; one of an actor that had lost the lease does not count
                 self.turns += "witness" in body and not body["witness"]["failureClasses"]
                 self.retry = body.get("retry")
                 self.failures = self.failures + 1 if self.retry else 0
@@ -160,14 +160,14 @@ class SessionMemory(IssueMemory):
     ) -> Session | None:
         """Claim the issue, or the next one, and start or resume its session; None if no issue can be claimed.
 
-        ``package`` replaces the policy of an earlier start; ``pinned`` is the digest in its pin.
+        ``package`` replaces the package of an earlier start; ``pinned`` is the digest of the pinned package.
         """
         with self._store.write_transaction() as tables:
             if issue is None:
-                ready = next(iter(tables.frontier(self._now())), None)
-                if ready is None:
+                claimable = next(iter(tables.frontier(self._now())), None)
+                if claimable is None:
                     return None
-                issue = ready.id
+                issue = claimable.id
             self._record(tables, actor, issue, model.Claim(ttl=ttl))
             fence = transitions.get_issue(tables, issue).fence
             stream = _Stream(self, tables, actor, _read(tables, issue))
@@ -181,16 +181,16 @@ class SessionMemory(IssueMemory):
             return stream.session
 
     def stop(self, actor: str, issue: str, fence: int, handoff: JsonObject) -> Session:
-        """Record the handoff, stop the session and release the lease, also an expired one."""
+        """Record the handoff, stop the session and release the lease, which may have expired."""
         with self._open_stream(actor, issue, fence, needs_live_lease=False) as stream:
             stream.stop(handoff)
         return stream.session
 
     def turn(self, actor: str, issue: str, fence: int, document: JsonObject, change: GatedChange | None) -> JsonObject:
-        """Judge a turn, record it, and make ``change`` if the turn is accepted. Raises :class:`.InvalidEvidence`."""
+        """Judge and record a turn, and make ``change`` if the turn is accepted. Raises :class:`.InvalidEvidence`."""
         with self._open_stream(actor, issue, fence) as stream:
             step = stream.turn("turn", document, change)
-            if stream.escalate() or step["changed"]:
+            if stream.escalate() or step["changed"]:  # the issue has a new state: end the session
                 stream.stop({"summary": step["resultClass"]})
         return step | {"session": stream.session.as_json()}
 
@@ -199,8 +199,8 @@ class SessionMemory(IssueMemory):
     ) -> JsonObject:
         """Record calls of the harness as a turn, and close the issue, leave it for a retry, or escalate.
 
-        The issue is closed if no call has an error and no other feature is left. All in one transaction with a check
-        of the lease: if another actor has it, only the loss is recorded, and :class:`.ChangeRefused` raised.
+        The issue is closed if no call has an error and no other feature is left. One transaction checks the lease
+        and writes all. If another actor has the lease, only the loss is recorded and :class:`.ChangeRefused` raised.
         """
         failure = next((call.error for call in calls if call.error is not None), None)
         try:
@@ -230,7 +230,7 @@ class SessionMemory(IssueMemory):
             return stream.session
 
     def sessions(self, issue: str | None = None) -> list[Session]:
-        """Return the session of an issue, which may have no events, or of all issues that have one."""
+        """Return the session of an issue (without events if it was never started), or of all issues with a session."""
         with self._store.read_transaction() as tables:
             issues = tables.streams() if issue is None else [transitions.get_issue(tables, issue).id]
             return [_read(tables, issue) for issue in issues]
@@ -241,13 +241,13 @@ class SessionMemory(IssueMemory):
             bodies = [_decode(row)["body"] for row in tables.stream_rows(kind="step")]
         bodies.sort(key=lambda body: str(body["step"]["finishedAt"]), reverse=True)  # ties by issue and number
         failed_bodies = [body for body in bodies if body["failureClasses"]]
-        retryable_bodies = [body for body in failed_bodies if body.get("retry", {}).get("escalation", "none") is None]
+        retryable_bodies = [body for body in failed_bodies if body.get("retry", {}).get("escalation", "absent") is None]
         bodies_by_mode = {"latest": bodies, "failed": failed_bodies, "retry-needed": retryable_bodies}
         return [body["step"] for body in bodies_by_mode[mode][:limit]]
 
     @contextmanager
     def _open_stream(self, actor: str, issue: str, fence: int, *, needs_live_lease: bool = True) -> Iterator[_Stream]:
-        """Yield the stream of an active session. Raises :class:`.ChangeRefused`, also without a right lease."""
+        """Yield the stream of an active session. Raises :class:`.ChangeRefused` without one, or for a wrong lease."""
         with self._store.write_transaction() as tables:
             session, lease = _read(tables, issue), tables.lease(issue)
             if not session.active:
@@ -277,7 +277,7 @@ class _Stream(NamedTuple):
         self.session.apply(_decode(row))
 
     def append_step(self, action: str, fence: int, classes: Sequence[str], more_members: JsonObject) -> JsonObject:
-        """Append a step with upstream's shape of it, and return that."""
+        """Append a step, and return its row in upstream's format."""
         session = self.session
         step = {
             "schema": 1,
@@ -307,11 +307,12 @@ class _Stream(NamedTuple):
         elif change is not None:
             if not judgement.mutation_ready:
                 raise ChangeRefused("mutation_missing", "the turn has no mutation")
-            ready = replay_turn(bound, package.digests["mutation"])
+            replayed_turn = replay_turn(bound, package.digests["mutation"])
             issue = None if isinstance(change, model.Discover) else self.session.issue
-            event = self.memory._record(self.tables, self.actor, issue, change, transitions.read_authorisation(ready))
+            record = transitions.read_authorisation(replayed_turn)
+            event = self.memory._record(self.tables, self.actor, issue, change, record)
             changed_issue = event.issue
-            transitions.spend_authorisation(ready, change)
+            transitions.spend_authorisation(replayed_turn, change)
         findings = [finding.as_json() for finding in judgement.findings]
         verdict = {"result": judgement.result, "failureClasses": list(classes), "findings": findings}
         step = self.append_step(action, self.session.fence, classes, more_members)
@@ -328,7 +329,7 @@ class _Stream(NamedTuple):
         call = HarnessCall("harness.escalate", escalation, input=decision)
 
         def make_change(change: GatedChange) -> Any:
-            """Make a change by a turn of its own; return the id of the changed issue, None if it is refused."""
+            """Make a change in a separate turn; return the id of the changed issue, or None if the turn is refused."""
             return self.turn(escalation, session.turn_of_calls([call], change), change)["changed"]
 
         if escalation == "mark_blocked":
@@ -338,13 +339,13 @@ class _Stream(NamedTuple):
             child = make_change(
                 model.Discover(parent=issue.id, title=title, priority=issue.priority, labels=_ESCALATION_LABELS)
             )
-            if child is not None:  # the issue waits for it; otherwise the issue would be claimed again at once
+            if child is not None:  # wait for the child; otherwise the issue would be claimed again at once
                 make_change(model.AddDependency(edge="waits-for", depends_on=child, fence=session.fence))
         return True
 
     def stop(self, handoff: JsonObject) -> None:
-        """Append the handoff, in which an absent text is that of the handoff before, and release the lease."""
-        if self.tables.lease(self.session.issue) is not None:  # closed and blocked issues have none
+        """Release the lease and append the handoff; texts that are absent keep their value of the last handoff."""
+        if self.tables.lease(self.session.issue) is not None:  # a closed or blocked issue has no lease
             self.memory._record(self.tables, self.actor, self.session.issue, model.Release(fence=self.session.fence))
         texts = {name: handoff.get(name, self.session.handoff.get(name)) for name in ("summary", "nextStep")}
         self.append("stop", texts | {"witnessRefs": _clean_refs(handoff.get("witnessRefs", ()))})
@@ -376,7 +377,7 @@ def verify_streams(tables: IssueTables) -> Iterator[str]:
         if event["row_hash"] != row_hash(event):
             yield f"session event {issue} {seq}: its hash does not match its contents"
         elif "witness" in event["body"] and not verify(event["body"]["witness"]).holds:
-            yield f"session event {issue} {seq}: its rows have another verdict"
+            yield f"session event {issue} {seq}: judging its rows again gives another verdict"
 
 
 def _read(tables: IssueTables, issue: str) -> Session:

@@ -2,7 +2,7 @@
 
 The log, ``issue_event``, has one row per event: the canonical JSON that was hashed, and indexed columns. The other
 tables hold the state, which an audit recomputes from the log in :func:`scratch_tables`. :mod:`.transitions` decides
-which change is admissible, and needs rows by key only; queries over many rows are methods, so that they use indexes.
+which change is admissible, and reads single rows by key; queries over many rows are methods, so that SQL indexes serve.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _SELECT_FRONTIER: Final = f"""
 
 
 class StoredIssues:
-    """The transactions of issue memory in a database."""
+    """Opens transactions on the issue memory in a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -76,7 +76,7 @@ class StoredIssues:
     @contextmanager
     def write_transaction(self) -> Iterator[IssueTables]:
         with self._database.write_transaction() as tx:
-            # Lock out other writers: whether a change is admissible depends on rows that it does not write itself.
+            # Lock out other writers: whether a change is admissible depends on rows that the change only reads.
             tx.locked("SELECT version FROM store_part WHERE name = ?", (ISSUES.name,), wait=True)
             yield IssueTables(tx)
 
@@ -186,7 +186,7 @@ class IssueTables:
             )
 
     def log_rows(self, *, issue_id: str | None = None, upto: int | None = None) -> Iterator[LogRow]:
-        """Return the rows of the log in their order: of all issues or of one, and up to the event number ``upto``."""
+        """Return the rows of the log in their order, of one issue or of all, up to the event number ``upto`` or all."""
         filters = {"issue_id = ?": issue_id, "seq <= ?": upto}
         rows = self._select("SELECT seq, issue_id, row_hash, row FROM issue_event", filters, "seq")
         return (LogRow(seq, issue_id, row_hash, row.encode()) for seq, issue_id, row_hash, row in rows)
@@ -196,7 +196,7 @@ class IssueTables:
         return map(_issue_from_row, self._select(_SELECT_ISSUE, {"status = ?": status and status.value}, "added_by"))
 
     def frontier(self, now: model.Instant) -> Iterator[model.Issue]:
-        """Return the issues that can be claimed, in the order of priority and then of age."""
+        """Return the issues that can be claimed, by priority, then by age."""
         return map(_issue_from_row, self._execute(_SELECT_FRONTIER, (now,)))
 
     def streams(self) -> list[str]:
@@ -208,12 +208,12 @@ class IssueTables:
         self._execute("INSERT INTO session_event VALUES (?, ?, ?, ?, ?)", (stream, seq, kind, row_hash, row))
 
     def stream_rows(self, *, stream: str | None = None, kind: str | None = None) -> Iterator[str]:
-        """Return the events of sessions in their order: of all issues or of one, and of all kinds or of one."""
+        """Return the events of sessions in their order, of one issue or of all, and of one kind or of all."""
         filters = {"stream = ?": stream, "kind = ?": kind}
         return (row for (row,) in self._select("SELECT row FROM session_event", filters, "stream, seq"))
 
     def _select(self, query: str, filters: Mapping[str, str | int | None], order: str) -> Iterable[tuple[Any, ...]]:
-        """Return the ordered rows that satisfy the conditions with a value (not None)."""
+        """Return the rows in ``order`` that satisfy each condition in ``filters`` whose value is not None."""
         values = {condition: value for condition, value in filters.items() if value is not None}
         where = f" WHERE {' AND '.join(values)}" if values else ""
         return self._execute(f"{query}{where} ORDER BY {order}", [*values.values()])

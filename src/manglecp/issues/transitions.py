@@ -1,13 +1,13 @@
 """State transitions of issue memory: which change is admissible, its effect, and its authorisation.
 
 The state is issues, edges and leases. An issue is open, in progress, blocked (by an update) or closed. It is in
-progress exactly while it has a lease, so a claim is the only way into that status, and every way out drops the lease.
-Renewing a lease, and changing an issue in progress, require the fencing token of a live lease. Releasing an expired
-lease requires its token, too. Any actor may claim an issue with an expired lease, and gets the next token. An issue
-cannot be claimed while a blocking edge leads to an issue that is not closed, and blocking edges form no cycle.
+progress exactly while it has a lease, so a claim is the only way into that status, and every transition out of it drops
+the lease. Renewing a lease, and changing an issue in progress, require the fencing token of a live lease. Releasing an
+expired lease requires its token, too. Any actor may claim an issue with an expired lease, and gets the next token. An
+issue cannot be claimed while a blocking edge leads to an issue that is not closed, and blocking edges form no cycle.
 
-Whether a lease is live is decided by the time of the change, so that a replay decides the same. All checks precede the
-first write.
+Whether a lease is live is decided by the time of the change, so that a replay has the same result. All checks precede
+the first write.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _renew(tables: IssueTables, event: model.IssueEvent, change: model.Renew) ->
 
 
 def _release(tables: IssueTables, event: model.IssueEvent, change: model.Release) -> None:
-    """Drop the lease, also an expired one that no other actor has taken over."""
+    """Drop the lease; an expired lease can be dropped until another actor claims the issue."""
     issue = get_issue(tables, event.issue)
     _require_own_lease(tables, event, change.fence)
     tables.drop_lease(issue.id)
@@ -269,8 +269,8 @@ def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
 
 
 # The mutation of a ``MutationReady`` lists its ``inputRefs``. Exactly one of them, the subject, names the issue or edge
-# that may be changed. The harness accepts an inputRef if a result that the turn consumed has it, or an earlier join.
-# For the subject a join is not enough: the turn itself must have read the issue. The forms of a subject:
+# that may be changed. The harness accepts an inputRef that comes from a result the turn consumed, or from an earlier
+# join. For the subject a join is not enough: the turn itself must have read the issue. The forms of a subject:
 #
 #     issue://ID[@sha256:HEX]   for issue.update, issue.close, and issue.discover (ID is the parent); with the digest of
 #                               a snapshot, the change is refused if the issue has changed since
@@ -286,7 +286,7 @@ _PINNED_SUBJECT: Final = re.compile(rf"(issue://{model.ID_PATTERN})@(sha256:[0-9
 
 
 def subject_ref(issue_id: str, change: model.GatedChange) -> str:
-    """Return the subject, without a snapshot, that a mutation for this change must have."""
+    """Return the subject, without a snapshot, that a mutation for this change must name."""
     model.check_id(issue_id)
     match change:
         case model.DependencyChange():
@@ -305,7 +305,7 @@ def read_authorisation(ready: MutationReady) -> model.MutationRecord:
 
     if not isinstance(ready, MutationReady):
         raise ForgedState(f"a {type(ready).__name__} is not a MutationReady")
-    judgement = ready.judgement  # raises ForgedState
+    judgement = ready.judgement  # raises ForgedState if the state is forged or spent
     evidence = judgement.turn.evidence
     assert evidence.mutation is not None  # a MutationReady has a mutation
     return model.MutationRecord(

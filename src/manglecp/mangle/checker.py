@@ -1,10 +1,10 @@
-"""The bounds checker: rejects rules that pass a predicate what its declaration forbids.
+"""The bounds checker: rejects rules that violate the declared types of a predicate.
 
-A *state* maps the variables of a rule to their possible types. A predicate has *alternatives*, rows of types: those of
-its declaration, or else those of its facts and rules. In running order, each premise splits every state by alternative
-and drops impossible ones; a rule without a state is rejected. In every state the head must fit a declared row.
+A *state* maps the variables of a rule to their possible types. The *alternatives* of a predicate are rows of types: the
+declared rows, or else those of facts and rules. In running order, each premise splits every state by alternative and
+drops impossible states; a rule without a state is rejected. In every state the head must fit a declared row.
 
-Only provable errors are rejected: a function application without a type is an error in a body, but has the type
+Only provable errors are rejected: a function application that cannot be typed is an error in a body, but has the type
 ``/any`` in a head or ``let``.
 """
 
@@ -72,8 +72,8 @@ State: TypeAlias = dict[str, Type]  # the possible type of each variable
 
 ORDERABLE: Final = (NUMBER, FLOAT, STRING, NAME, TIME, DURATION)
 ANY_ORDERABLE: Final = union(ORDERABLE)
-# Arithmetic and its reducers need exactly one type, constructors build theirs from their arguments. For other built-ins
-# only type constructors are compared; kinds of constants are checked at run time.
+# Arithmetic and its reducers need exactly one type; constructors build a type from those of their arguments. For other
+# built-ins only type constructors are compared; kinds of constants are checked at run time.
 EXACT: Final[Mapping[str, Type]] = {
     **dict.fromkeys(("fn:plus", "fn:minus", "fn:mult", "fn:div", "fn:mod", "fn:sum", "fn:min", "fn:max"), NUMBER),
     **dict.fromkeys(("fn:float:plus", "fn:float:mult", "fn:float:div"), FLOAT),
@@ -186,11 +186,11 @@ class Expressions:
 
 
 def _is_exactly(actual: Type, expected: Type) -> bool:
-    """Return whether the type is exactly ``expected``. A value that was only compared counts as a number."""
+    """Return whether the type is exactly ``expected``. The type of a value that was only compared counts as number."""
     return widen(actual) == expected or (expected == NUMBER and actual == ANY_ORDERABLE)
 
 
-MAX_STATES: Final = 200  # of one rule after a premise; with more, its types are not checked
+MAX_STATES: Final = 200  # states of a rule after one premise; a rule with more is not checked
 
 
 def check_types(
@@ -228,8 +228,8 @@ class _Checker:
         self.acceptance = FactAcceptor(predicates)
         self.vocabulary = self.acceptance.vocabulary
         self.expressions = Expressions(self.vocabulary)
-        self.observed: dict[syntax.Key, dict[Types, None]] = {}  # the rows of types of facts without a declaration
-        self.alternatives: dict[syntax.Key, tuple[Types, ...]] = {}  # of predicates whose rules were checked
+        self.observed: dict[syntax.Key, dict[Types, None]] = {}  # types of the facts of undeclared predicates
+        self.alternatives: dict[syntax.Key, tuple[Types, ...]] = {}  # only of predicates whose rules were checked
         self.unproven: set[syntax.Key] = set()  # predicates with unknown alternatives
 
     def complain(self, clause: syntax.Clause, message: str, span: Span | None, fix: str | None = None) -> None:
@@ -241,7 +241,7 @@ class _Checker:
         try:
             args = fact.values(0)
         except ValueFault:
-            return  # depends on the evaluation time; reported when that is known
+            return  # the fault may depend on the evaluation time; an evaluation reports it
         if predicate.decl is None:
             types = tuple(self.vocabulary.value(arg, exact=False) for arg in args)
             self.observed.setdefault(fact.key, {})[types] = None
@@ -313,7 +313,7 @@ def _misfit_message(atom: syntax.Atom, position: int, expected: str, actual: Typ
 
 
 def _conversion_fix(actual: Type, expected: Type) -> str | None:
-    """Return how a text becomes a time or a duration, or that names are expected, where another type is declared."""
+    """Return a fix for a text where a time or duration is expected, or for another value where names are expected."""
     if isinstance(expected, NameType) and isinstance(widen(actual), Base) and widen(actual) != NAME:
         return f"{expected} is the type of the names below it; the type of the value is {widen(actual)}"
     if widen(actual) != STRING or widen(expected) not in (TIME, DURATION):
@@ -332,7 +332,7 @@ def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
     Other narrower types are kept, because they allow what a wider type does not: arithmetic needs a number, not a union
     or ``/any``; a field needs the struct that has it.
     """
-    general: dict[Types, list[Types]] = {}  # rows that are equal but for their names
+    general: dict[Types, list[Types]] = {}  # by row without its names: rows that differ only in names
     for row in rows:
         similar = general.setdefault(tuple(NAME if isinstance(t, NameType) else t for t in row), [])
         if not any(all(map(conforms, row, other)) for other in similar):
@@ -349,7 +349,7 @@ class _RuleCheck:
         self.predicate = checker.predicates[rule.head.key]
 
     def head_types(self) -> list[Types]:
-        """Return the types of the head, one tuple per state; reports what a declaration forbids."""
+        """Return the types of the head, one tuple per state; report types that a declaration forbids."""
         states = self._initial_states()
         for premise in self.rule.premises:
             states = self._states_after(premise, states)
@@ -455,7 +455,7 @@ class _RuleCheck:
         new_state = dict(state)
         # Twice, because a later argument may bind a type variable of an earlier one.
         for arg, expected in [*zip(atom.args, row, strict=True)] * (2 if has_variables(row) else 1):
-            if isinstance(arg, syntax.Apply):  # its value is compared at run time, but may bind type variables
+            if isinstance(arg, syntax.Apply):  # its value is compared at run time; its type may bind variables
                 match_type(expected, self.expressions.type_of(arg, new_state), binding)
                 continue
             actual = self.expressions.type_of(arg, new_state)
@@ -493,13 +493,13 @@ class _RuleCheck:
         return {**state, **{v.name: common for v in variables if not v.anonymous}}
 
     def _body_type(self, term: syntax.Term, state: State, premise: syntax.Premise) -> Type:
-        """Return the type of one side; an application that cannot be typed is an error in a body."""
+        """Return the type of one side of an equality. Raises _Infeasible for an application that cannot be typed."""
         type_ = self.expressions.type_of(term, state)
         if type_ != EMPTY:
             return type_
         assert isinstance(term, syntax.Apply)
         for arg in term.args:
-            self._body_type(arg, state, premise)  # the innermost one is to blame
+            self._body_type(arg, state, premise)  # raises for the innermost faulty application
         message, fix = self._explain_untyped(term, [self.expressions.type_of(arg, state) for arg in term.args])
         raise _Infeasible(message, term.span or premise.span, fix)
 
@@ -537,7 +537,7 @@ class _RuleCheck:
         return new_state
 
     def _match_entry(self, premise: syntax.Literal, state: State) -> State:
-        """Check ``:match_field`` or ``:match_entry``: the value has the type of its field or of the map's values."""
+        """Check ``:match_field`` or ``:match_entry``: the third argument has the type of the entry."""
         container, key, value = premise.atom.args
         container_type = self.expressions.type_of(container, state)
         type_ = self._entry_type(premise, container_type, key, state)
@@ -567,7 +567,7 @@ class _RuleCheck:
         return container.value
 
     def _match_prefix(self, premise: syntax.Literal, state: State) -> State:
-        """Restrict X in ``:match_prefix(X, /p)`` to the names below /p, negated to the others."""
+        """Restrict X in ``:match_prefix(X, /p)`` to the names below /p; if negated, to other values."""
         arg, prefix = premise.atom.args
         if not isinstance(prefix, Name):
             raise _Infeasible(":match_prefix takes a name as its second argument", argument_span(premise.atom, 1))
@@ -575,12 +575,12 @@ class _RuleCheck:
         if actual == EMPTY:
             return state
         members = actual.members if isinstance(actual, Union) else (actual,)
-        possible = [type_ for m in members if (type_ := _below(prefix.text, m)) != EMPTY]
+        possible = [type_ for m in members if (type_ := _restrict_to_prefix(prefix.text, m)) != EMPTY]
         if not possible:
             message = f"{printer.term(arg)} is {describe_type(actual)}, no such value is below {prefix.text}"
             raise _Infeasible(message, argument_span(premise.atom, 0))
         if premise.negated:
-            possible = [m for m in members if not isinstance(m, NameType) or _below(prefix.text, m) != m]
+            possible = [m for m in members if not isinstance(m, NameType) or _restrict_to_prefix(prefix.text, m) != m]
             if not possible:
                 message = f"{printer.premise(premise)} never holds: {printer.term(arg)} is {describe_type(actual)}"
                 raise _Infeasible(message, premise.span)
@@ -589,7 +589,7 @@ class _RuleCheck:
         return {**state, arg.name: union(possible)}
 
     def _match_kind(self, premise: syntax.Literal, state: State) -> State:
-        """Restrict X in ``:is_list(X)`` to the values of the kind, negated to the others."""
+        """Restrict X in ``:is_list(X)`` to the values of the kind; if negated, to other values."""
         (arg,) = premise.atom.args
         (kind,) = signature(PREDICATES[premise.atom.predicate].params)
         actual = self.expressions.type_or_any(arg, state)
@@ -620,7 +620,7 @@ class _RuleCheck:
 
 
 def _split_unions(atom: syntax.Atom, row: Types, state: State) -> list[State]:
-    """Return one state for each alternative of the variables that a type with type variables takes apart."""
+    """Replace unions that have to match a type with type variables: return one state per choice of members."""
     states = [state]
     for arg, expected in zip(atom.args, row, strict=True):
         if isinstance(arg, syntax.Variable) and not isinstance(expected, TypeVariable) and has_variables((expected,)):
@@ -630,12 +630,12 @@ def _split_unions(atom: syntax.Atom, row: Types, state: State) -> list[State]:
     return states
 
 
-def _below(prefix: str, type_: Type) -> Type:
+def _restrict_to_prefix(prefix: str, type_: Type) -> Type:
     """Return the part of a type that ``:match_prefix`` accepts; it compares texts, so ``/ab`` is below ``/a``."""
     if type_ == ANY or isinstance(type_, TypeVariable):
         return NameType(prefix)
     if isinstance(type_, Singleton | Tag):
-        return type_ if conforms(type_, NameType(prefix)) else _below(prefix, widen(type_))
+        return type_ if conforms(type_, NameType(prefix)) else _restrict_to_prefix(prefix, widen(type_))
     if not isinstance(type_, NameType):
         return type_ if type_ == BOT else EMPTY
     if type_ == NAME or prefix.startswith(f"{type_.prefix}/"):

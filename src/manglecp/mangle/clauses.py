@@ -34,11 +34,11 @@ from manglecp.mangle.syntax import (
 from manglecp.mangle.values import Duration
 
 
-# A premise runs as soon as its inputs are bound; of several, the first as written. The order is part of the meaning: it
-# decides whether an interval variable is bound at a temporal premise. A rule without an order is unsafe.
+# A premise runs as soon as its inputs are bound; of several such premises, the first in the text. The order is part of
+# a rule's meaning: it decides which variables are bound before a temporal premise. A rule without an order is unsafe.
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Premises in running order, and the variables bound after them; diagnostics of the premises that cannot run."""
+    """Premises in running order, the variables bound after them, and diagnostics of premises that cannot run."""
 
     premises: tuple[Premise, ...]
     bound: frozenset[str]
@@ -46,7 +46,7 @@ class Ordering:
 
 
 def order(clause: Clause, predicates: Mapping[Key, Predicate]) -> Ordering:
-    """Find the running order. The variables at input positions of the head are bound before."""
+    """Find the running order. The variables at input positions of the head are bound at the start."""
     bound = set(_input_variables(clause.head, predicates))
     premises = clause.premises
     names_by_premise = [{v.name for v in premise_variables(premise) if not v.anonymous} for premise in premises]
@@ -64,15 +64,15 @@ def order(clause: Clause, predicates: Mapping[Key, Predicate]) -> Ordering:
                 heappush(ready, position)
 
     enqueue_ready(list(waiting))
-    running: list[Premise] = []
+    ordered: list[Premise] = []
     while ready:
         position = heappop(ready)
-        running.append(_replace_reflection(premises[position], bound, predicates))
+        ordered.append(_replace_reflection(premises[position], bound, predicates))
         new_names = names_by_premise[position] - bound
         bound |= new_names
         enqueue_ready(p for name in new_names for p in premises_by_name[name])
     diagnostics = tuple(_unsafe_error(premises[position], clause, bound, predicates) for position in waiting)
-    return Ordering(tuple(running), frozenset(bound), diagnostics)
+    return Ordering(tuple(ordered), frozenset(bound), diagnostics)
 
 
 def _input_variables(head: Atom, predicates: Mapping[Key, Predicate]) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _can_bind(premise: Literal, position: int, predicates: Mapping[Key, Predicat
     if premise.atom.is_builtin:
         builtin = PREDICATES.get(premise.atom.predicate)
         if builtin is None or len(builtin.modes) != len(premise.atom.args):
-            return True  # ClauseCheck refuses its name or number of arguments
+            return True  # ClauseCheck reports the name or the number of arguments
         return builtin.modes[position] == "-"
     predicate = predicates.get(premise.atom.key)
     if predicate is None or predicate.modes is None:
@@ -166,7 +166,7 @@ def _binding_fix(name: str, premise: Premise, clause: Clause) -> str:
 
 
 def _unbound_in_head(clause: Clause, bound: frozenset[str]) -> Iterator[tuple[Variable, Span | None]]:
-    """Yield the head variables without a binding, including ``_``, and their places."""
+    """Yield the head variables without a binding, including ``_``, each with its place in the source."""
     for variable in _unbound(clause.head.args, bound):
         yield variable, variable.span or clause.head.span
     if clause.annotation is not None:
@@ -256,7 +256,7 @@ class ClauseCheck:
             self._check_functions(*premise.terms)
             return
         atom = premise.atom
-        if not premise.timed:  # with a time, as in a head, an unknown function is an error of the evaluation
+        if not premise.timed:  # else, as in a head, an unknown function is an error of the evaluation
             self._check_functions(*atom.args)
         if atom.is_builtin:
             self._check_builtin(premise)
@@ -277,7 +277,7 @@ class ClauseCheck:
     def _report_unknown_predicate(self, atom: Atom) -> None:
         own_package, package = package_of(self.clause.head.predicate), package_of(atom.predicate)
         prefix = f"{own_package}." if own_package else ""
-        known = {(name.removeprefix(prefix), arity) for name, arity in self.predicates}  # as the clause writes them
+        known = {(name.removeprefix(prefix), arity) for name, arity in self.predicates}  # names as in the clause
         fix = f"declare it: {_plain_decl(atom)}."
         if package:
             fix = f"load a unit of package {package} that defines it"

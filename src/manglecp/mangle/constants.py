@@ -1,7 +1,7 @@
-"""Checks at load the constants that every evaluation would refuse: texts of times, durations and regular expressions.
+"""Load-time checks of constants that every evaluation would refuse: texts of times, durations, regular expressions.
 
-A constant is followed through equalities, and from a fact of the program through one premise, unless an earlier premise
-shares a variable with it and may so exclude the fact.
+A constant is followed through equalities, and from a fact of the program through one premise, unless another premise
+before the call shares a variable with that premise and so may exclude the fact.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PARSERS: Final = frozenset({"fn:time:parse_rfc3339", "fn:time:parse_civil", "fn:duration:parse"})
 _MATCHES: Final = ":string:matches"
 _Row: TypeAlias = dict[str, Value]
-# Position of the premise, name of the built-in, arguments, and the node itself.
+# Position of the premise, name of the built-in, arguments, and the syntax node of the call.
 _Call: TypeAlias = tuple[int, str, Sequence[syntax.Term], syntax.Apply | syntax.Literal]
 
 
@@ -36,8 +36,8 @@ def check_constants(rules: Iterable[Rule], facts: Iterable[GivenFact]) -> list[D
 
 def _calls(rule: Rule) -> Iterator[_Call]:
     lets = [let.expression for let in rule.clause.lets]
-    places = [premise.terms for premise in rule.premises]
-    for position, terms in enumerate([*places, (*rule.head.args, *lets)]):
+    premise_terms = [premise.terms for premise in rule.premises]
+    for position, terms in enumerate([*premise_terms, (*rule.head.args, *lets)]):
         for term in syntax.subterms(*terms):
             if isinstance(term, syntax.Apply) and term.function in _PARSERS:
                 yield position, term.function, term.args, term
@@ -54,7 +54,7 @@ def _check_call(rule: Rule, call: _Call, facts: Mapping[syntax.Key, list[GivenFa
         try:
             values = tuple(evaluate_term(arg, row, now=0) for arg in args)
         except ValueFault:
-            continue  # of another function
+            continue  # another function, inside an argument, failed
         if not all(type(value) is str for value in values):
             continue  # as for every function, a value of another kind is an error of the evaluation
         try:
@@ -69,7 +69,7 @@ def _check_call(rule: Rule, call: _Call, facts: Mapping[syntax.Key, list[GivenFa
 def _rows(
     rule: Rule, position: int, wanted: set[str], facts: Mapping[syntax.Key, list[GivenFact]]
 ) -> Iterator[tuple[_Row, GivenFact | None]]:
-    """Yield rows of known values of the variables, and the fact that they are from."""
+    """Yield rows with known values of the ``wanted`` variables, and the fact that supplies them, if any."""
     row: _Row = {}
     earlier = rule.premises[:position]
     for premise in earlier:

@@ -17,8 +17,8 @@ from manglecp.mangle.types import ANY, NAME, Base, MalformedType, Type, Vocabula
 from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES, Name, Value
 
 
-# In ``Package zoo!`` predicates are named ``zoo.…``. Bodies use the short name for the own package; a dotted name needs
-# a ``Use`` line. In a unit without package a dotted name is just a name.
+# In ``Package zoo!`` predicates are named ``zoo.…``. Bodies use short names for predicates of their own package; a name
+# in another package needs a ``Use`` line. In a unit without a package, the dot of a name has no meaning.
 def resolve(units: Iterable[Unit]) -> tuple[list[Unit], list[Diagnostic]]:
     """Return the units with full predicate names, and problems of their packages."""
     units = list(units)
@@ -39,7 +39,7 @@ def resolve(units: Iterable[Unit]) -> tuple[list[Unit], list[Diagnostic]]:
             if use.name == unit.package.name:
                 message = f"package {use.name} uses itself"
                 diagnostics.append(Diagnostic("analysis", message, use.span, fix="remove the Use line"))
-        resolved.append(replace(unit, items=tuple(resolver.item(item) for item in unit.items)))
+        resolved.append(replace(unit, items=tuple(resolver.resolve_item(item) for item in unit.items)))
         diagnostics += resolver.diagnostics
     return resolved, diagnostics
 
@@ -55,7 +55,7 @@ class _Resolver:
         self.uses = uses
         self.diagnostics: list[Diagnostic] = []
 
-    def item(self, item: Decl | Clause) -> Decl | Clause:
+    def resolve_item(self, item: Decl | Clause) -> Decl | Clause:
         if isinstance(item, Decl):
             return replace(
                 item,
@@ -137,7 +137,7 @@ class Predicate:
         return self.name, self.arity
 
     def row(self, fact: Sequence[Value]) -> dict[str, Value]:
-        """Return the values of a fact by the names of the declared arguments; further columns are left out."""
+        """Return the values of a fact by the names of the declared arguments; columns without a name are left out."""
         names = () if self.decl is None else self.decl.atom.args
         return {
             arg.name: value
@@ -307,7 +307,7 @@ class _DeclReader:
             self.complain("merge takes exactly one column", atom.span)
             return None
         if len(fundeps) < len(descriptors.get("fundep", [])):
-            return None  # a malformed one was reported
+            return None  # a malformed fundep was reported
         if len(fundeps) != 1 or fundeps[0].target != columns:
             fix = "write fundep([Key], [Value]), merge([Value], …)"
             self.complain("merge needs exactly one fundep, whose target is the merged column", atom.span, fix)
@@ -368,7 +368,7 @@ def collect(
         if reader.diagnostics:
             faulty.add(decl.atom.key)
     declared = set(predicates)
-    first_atoms: dict[str, Atom] = {}  # by name
+    first_atoms: dict[str, Atom] = {}  # by name of the predicate
     for predicate in predicates.values():
         if predicate.decl is not None:
             first_atoms.setdefault(predicate.name, predicate.decl.atom)
@@ -417,7 +417,7 @@ def count_noun(number: int, noun: str) -> str:
 
 
 def wrong_count(name: str, expected: list[int], count: int) -> str:
-    """Return the message for a predicate or function with another number of arguments."""
+    """Return the message for a predicate or function with a wrong number of arguments."""
     numbers = [*map(str, expected[:-1]), count_noun(expected[-1], "argument")]
     return f"{name} takes {' or '.join(numbers)}, not {count}"
 
@@ -442,7 +442,7 @@ def check_ownership(
 ) -> list[Diagnostic]:
     """Reject clauses of a source that is less trusted than the owner of their predicate (requirement OPEN-74).
 
-    ``owners`` overrides declarations and clauses, by predicate name. A lower level is more trusted.
+    ``owners``, by predicate name, overrides owners from declarations and clauses. A lower level is more trusted.
     """
     by_key: dict[Key, list[Clause]] = {}
     for clause in clauses:
@@ -458,14 +458,14 @@ def check_ownership(
                 continue
             reference = "" if owner_span is None else f" (see {_place(owner_span)})"
             message = f"{key[0]} belongs to {owner.label}{reference}, a {clause.trust.label} source may not add to it"
-            is_kernel = owner is Trust.KERNEL  # no pack has rules of that level
+            is_kernel = owner is Trust.KERNEL  # no pack can have rules of the kernel level
             fix = ("" if is_kernel else "move the clause to that level, or ") + "derive another predicate"
             diagnostics.append(Diagnostic("analysis", message, clause.head.span, printer.clause(clause), fix))
     return diagnostics
 
 
 def _check_reinterpretation(predicate: Predicate, level: Trust) -> Iterator[Diagnostic]:
-    """Reject a declaration that changes the meaning of clauses, if their ``level`` is more trusted than its own."""
+    """Reject a declaration that changes the meaning of clauses of a ``level`` that is more trusted than its own."""
     decl = predicate.decl
     if decl is None or decl.span is None or decl.span.source.trust <= level:
         return
@@ -478,7 +478,7 @@ def _check_reinterpretation(predicate: Predicate, level: Trust) -> Iterator[Diag
 
 
 def _owner(predicate: Predicate, most_trusted: Clause, owners: Mapping[str, Trust]) -> tuple[Trust, Span | None]:
-    """Return the level that owns the predicate, and the clause or declaration that shows it."""
+    """Return the level that owns the predicate, and the place of the clause or declaration that makes it the owner."""
     if predicate.name in owners:
         owner = owners[predicate.name]
         return owner, most_trusted.span if most_trusted.trust <= owner else None

@@ -57,5 +57,5 @@ class LimitError(EvalError):
 class ValueFault(Exception):
     """A function, built-in predicate or reducer got an invalid value.
 
-    The evaluator converts it to an :class:`EvalError` with the place in the program.
+    The evaluator converts the fault to an :class:`EvalError` with the place in the program.
     """

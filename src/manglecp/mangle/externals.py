@@ -59,7 +59,7 @@ def call_external(
     accepts: Callable[[Key, Args], bool],
     checkpoint: Callable[[], None],
 ) -> dict[Args, list[Args]]:
-    """Call an external predicate; return by inputs the facts it gives, as whole argument tuples.
+    """Call an external predicate; return its facts by inputs, as whole argument tuples.
 
     ``accepts`` checks a tuple against the declaration; ``checkpoint`` raises if the evaluation was stopped. The call
     runs in a thread, so that neither a timeout nor ``checkpoint`` waits for it. Raises ValueFault.
@@ -75,7 +75,7 @@ def call_external(
                 raise ValueFault(f"external predicate {predicate.name} returned {count}")
             for call_inputs, output_rows in zip(inputs, answers, strict=True):
                 results.append([_complete_row(predicate, call_inputs, outputs, accepts) for outputs in output_rows])
-        except BaseException as error:  # reported by the evaluation
+        except BaseException as error:  # the thread of the evaluation reports it
             failures.append(error)
 
     thread = threading.Thread(target=work, daemon=True, name=f"external {predicate.name}")

@@ -1,4 +1,4 @@
-"""Parser of fact files, which makes no syntax tree for plain facts: 2.3 times as fast as with one.
+"""Parser of fact files. It makes no syntax tree for plain facts, and so is 2.3 times as fast as with a tree.
 
 All syntax of facts is accepted, except terms and times that depend on the evaluation time, which is unknown here.
 """
@@ -51,7 +51,7 @@ def _value(term: Term) -> Value:
         raise ValueFault(f"a fact has no variables, found {variable.name}")
     if mentions_now(term):
         raise ValueFault("the evaluation time is known only when a request is evaluated")
-    return evaluate_term(term, {}, now=0)  # not used by this term
+    return evaluate_term(term, {}, now=0)  # the term does not use ``now``
 
 
 class _FactParser(Parser):
@@ -59,12 +59,12 @@ class _FactParser(Parser):
         super().__init__(source)
         self.starts = array("q")
 
-    def _in_package(self, predicate: str) -> str:
+    def _full_name(self, predicate: str) -> str:
         return predicate if self.own_package is None else f"{self.own_package.name}.{predicate}"
 
     def plain_fact(self, predicate: str, args: tuple[Constant, ...], start: int, atom_end: int, end: int) -> Fact:  # noqa: ARG002
         self.starts.append(start)
-        return tuple.__new__(Fact, (self._in_package(predicate), args, None))
+        return tuple.__new__(Fact, (self._full_name(predicate), args, None))
 
     def item(self) -> Fact:
         lex = self.lex
@@ -81,7 +81,7 @@ class _FactParser(Parser):
         except ValueFault as fault:
             lex.fail(str(fault), clause.span)
         self.starts.append(start)
-        return Fact(self._in_package(clause.head.predicate), args, interval)
+        return Fact(self._full_name(clause.head.predicate), args, interval)
 
 
 def _interval(annotation: Annotation) -> Interval | None:
@@ -91,7 +91,7 @@ def _interval(annotation: Annotation) -> Interval | None:
             raise ValueFault("now is known only when a request is evaluated")
         if isinstance(bound.value, Duration):
             raise ValueFault(f"{bound.text} is a duration, an annotation needs instants")
-    start, end = head_interval(annotation, {}, now=0)  # not used by these bounds
+    start, end = head_interval(annotation, {}, now=0)  # the bounds do not use ``now``
     if (start, end) == (INT_MIN, INT_MAX):
         return None
     if not is_nonempty_interval(start, end):

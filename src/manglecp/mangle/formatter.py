@@ -4,8 +4,8 @@ A statement is one line if it fits. Otherwise it is *broken*: head, then each pr
 declaration on its own line. Facts that shared a line still share it if they fit.
 
 A statement consists of *leaves*, which no layout breaks. A comment belongs after the leaf that ends on its line, or
-else before the next leaf. A comment between two leaves breaks the statement; one inside a leaf moves before it. The
-order of comments is kept, and the layout is idempotent.
+else before the next leaf. A comment between two leaves breaks the statement; a comment inside a
+leaf moves before the leaf. The order of comments is kept, and the layout is idempotent.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class _Leaf:
     start: int  # offset in the source
     end: int
     indent: int = 0  # spaces, if the statement is broken
-    before: list[Span] = field(default_factory=list)  # comments on lines before it
-    after: list[Span] = field(default_factory=list)  # its trailing comment, line by line
+    leading: list[Span] = field(default_factory=list)  # comments on lines before the leaf
+    trailing: list[Span] = field(default_factory=list)  # the trailing comment, line by line
 
 
 @dataclass(slots=True)
 class _Block:
     """Leaves that share a line if they fit and no comment is between them."""
 
-    text: str  # on one line
+    text: str  # the whole block on one line
     leaves: list[_Leaf]
 
     def add_full_stop(self) -> None:
@@ -62,14 +62,14 @@ class _Block:
         first, last = self.leaves[0], self.leaves[-1]
         if first.indent + len(self.text) > WIDTH or _commented_inside(self.leaves):
             for leaf in self.leaves:
-                yield from _leaf_lines(leaf.before, leaf.indent, leaf.text, leaf.after)
+                yield from _leaf_lines(leaf.leading, leaf.indent, leaf.text, leaf.trailing)
         else:
-            yield from _leaf_lines(first.before, first.indent, self.text, last.after)
+            yield from _leaf_lines(first.leading, first.indent, self.text, last.trailing)
 
 
 @dataclass(slots=True)
 class _Statement:
-    text: str  # on one line
+    text: str  # the whole statement on one line
     blocks: list[_Block]
     end: int  # offset after its full stop
     is_fact: bool = False
@@ -80,7 +80,7 @@ class _Statement:
 
 
 def _commented_inside(leaves: list[_Leaf]) -> bool:
-    return any(left.after or right.before for left, right in pairwise(leaves))
+    return any(left.trailing or right.leading for left, right in pairwise(leaves))
 
 
 def _leaf_lines(before: Iterable[Span], indent: int, text: str, after: Iterable[Span]) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _decl_blocks(decl: Decl) -> list[_Block]:
 class _DeclPart:
     keyword: str
     start: int
-    opened: int  # offset after the keyword and its opening bracket
+    bracket_end: int  # offset after the keyword and its opening bracket
     end: int = 0
 
 
@@ -175,13 +175,13 @@ def _decl_parts(decl: Decl) -> list[_DeclPart]:
         else:
             parts.append(_DeclPart(lex.kind, lex.start, lex.end))
             lex.advance()
-            parts[-1].opened = lex.end
+            parts[-1].bracket_end = lex.end
         lex.advance()
     return parts
 
 
 def _atoms_block(part: _DeclPart, atoms: tuple[Atom, ...]) -> _Block:
-    leaves = [_Leaf(f"{part.keyword} [", part.start, part.opened, 2)]
+    leaves = [_Leaf(f"{part.keyword} [", part.start, part.bracket_end, 2)]
     leaves += [_leaf(f"{printer.atom(atom)},", atom.span, 4) for atom in atoms]
     leaves.append(_Leaf("]", part.end - 1, part.end, 2))
     return _Block(f"{part.keyword} {printer.atoms(atoms)}", leaves)
@@ -203,7 +203,7 @@ def _block(leaf: _Leaf) -> _Block:
 def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
     """Assign every comment to a leaf; return those after the last leaf."""
     leaves: list[_Leaf] = []
-    trailing_from: list[int] = []  # by leaf: the offset after which a comment on the same line belongs to it
+    trailing_from: list[int] = []  # by leaf: the offset after which a comment on its line trails the leaf
     for statement in statements:
         leaves += statement.leaves
         trailing_from += [leaf.end for leaf in statement.leaves[:-1]] + [statement.end]
@@ -211,16 +211,16 @@ def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
     final_comments: list[Span] = []
     for comment in comments:
         index = bisect_right(starts, comment.start) - 1
-        next_comments = leaves[index + 1].before if index + 1 < len(leaves) else final_comments
+        next_comments = leaves[index + 1].leading if index + 1 < len(leaves) else final_comments
         leaf = leaves[index] if index >= 0 else None
-        if leaf is None or next_comments:  # after a comment that belongs to the next leaf, so do all
+        if leaf is None or next_comments:  # after a comment of the next leaf, all belong to it
             next_comments.append(comment)
         elif comment.start < leaf.end:
-            leaf.before.append(comment)
+            leaf.leading.append(comment)
         else:
             ends = leaf.end, trailing_from[index]
-            is_after = _continues(comment, leaf.after[-1]) if leaf.after else _is_trailing(comment, *ends)
-            (leaf.after if is_after else next_comments).append(comment)
+            is_after = _continues(comment, leaf.trailing[-1]) if leaf.trailing else _is_trailing(comment, *ends)
+            (leaf.trailing if is_after else next_comments).append(comment)
     return final_comments
 
 
@@ -254,21 +254,21 @@ class _Page:
     def add(self, statement: _Statement) -> None:
         leaves = statement.leaves
         first, last = leaves[0], leaves[-1]
-        for comment in first.before:
-            self.add_comment(comment, min(comment.start, first.start))  # one from inside the leaf moves before it
+        for comment in first.leading:
+            self.add_comment(comment, min(comment.start, first.start))  # a comment inside the leaf moves before it
         if self._joins(statement):
             line = f"{self.lines.pop()} {statement.text}"
         else:
             self._keep_blank_line(first.start)
             line = statement.text
         if len(line) > WIDTH or _commented_inside(leaves):
-            first.before = []  # written above
+            first.leading = []  # written above
             for block in statement.blocks:
                 self.lines += block.lines()
         else:
-            self.lines += _with_comments(line, last.after)
-        self._mark_written(statement.end, *(comment.end for comment in last.after))
-        if statement.is_fact and not last.after:
+            self.lines += _with_comments(line, last.trailing)
+        self._mark_written(statement.end, *(comment.end for comment in last.trailing))
+        if statement.is_fact and not last.trailing:
             self.fact_end = statement.end
 
     def _joins(self, fact: _Statement) -> bool:

@@ -24,7 +24,7 @@ KEYWORDS: Final = frozenset(
 # way only, so nothing backtracks over it.
 GAP: Final = r"[ \t\r\n\f]*"
 CONSTANT: Final = r"(?:/[A-Za-z0-9.\-_~%]+)+"  # a name such as /a/b
-_IDENTIFIER_REST: Final = r"[A-Za-z0-9:_]*(?:\.[A-Za-z0-9:_]+)*"  # what follows its first letter
+_IDENTIFIER_REST: Final = r"[A-Za-z0-9:_]*(?:\.[A-Za-z0-9:_]+)*"  # what follows the first letter
 _PLAIN_STRING: Final = r"""(?:"[^"\\]*"|'[^'\\]*'|`[^`\\]*`)"""  # without escapes
 
 _TOKEN: Final = re.compile(
@@ -161,12 +161,12 @@ class Lexer:
         return _ESCAPE.sub(lambda match: self._unescaped(match, 1), body)
 
     def bytes_value(self) -> bytes:
-        r"""Decode a byte literal: ``\xHH`` is that byte, other characters are their UTF-8."""
+        r"""Decode a byte literal: ``\xHH`` is one byte, other characters are encoded as UTF-8."""
         text = _ESCAPE.sub(lambda match: self._unescaped(match, 2), self.text[2:-1])
         return text.encode(errors="surrogateescape")
 
     def _unescaped(self, match: re.Match[str], opening_length: int) -> str:
-        r"""Decode an escape of a string (``opening_length`` 1) or of bytes (2); above ``\x7f`` become surrogates."""
+        r"""Decode an escape of a string (``opening_length`` 1) or of bytes (2); bytes above 7f become surrogates."""
         hex_byte, code_point, character = match.groups()
         if hex_byte is not None:
             code = int(hex_byte, 16)

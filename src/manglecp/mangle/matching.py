@@ -48,7 +48,7 @@ def constant_value(term: Term) -> Value | None:
     if isinstance(term, Variable) or mentions_now(term):
         return None
     with suppress(ValueFault):
-        return evaluate_term(term, {}, now=0)  # the term does not depend on it
+        return evaluate_term(term, {}, now=0)  # the term does not depend on ``now``
     return None
 
 
@@ -81,7 +81,7 @@ class Matcher:
         return tuple([row[t.name] if type(t) is Variable else evaluate_term(t, row, self.now) for _, t in self.known])
 
     def fact_key(self, args: Args) -> Args:
-        """Return the fact's values at the same positions."""
+        """Return the fact's values at the positions of :meth:`key`."""
         return tuple(args[i] for i, _ in self.known)
 
     def index(self, facts: Iterable[TimedArgs]) -> dict[Args, list[TimedArgs]]:
@@ -159,7 +159,7 @@ def in_window(operator: Operator, row: Row, interval: Interval, now: int) -> boo
 
 
 def match_annotation(annotation: Annotation, row: Row, interval: Interval, now: int) -> Row | None:
-    """Return ``row`` with the free variables of an annotation bound to the ends of the interval, or None."""
+    """Return ``row`` with the free variables of an annotation bound to ends of the interval; None without a match."""
     start, end = interval
     free_variables: dict[str, int] = {}
     for bound, fact_end in ((annotation.start, start), (annotation.end, end)):

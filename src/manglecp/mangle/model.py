@@ -54,7 +54,7 @@ class Statistics:
     given: int = 0  # facts
     derived: int = 0  # facts
     strata: int = 0
-    rounds: int = 0  # of rule application, over all strata
+    rounds: int = 0  # rounds of rule application, over all strata
 
 
 class Relation:
@@ -63,7 +63,7 @@ class Relation:
     __slots__ = ("coalesced", "facts")
 
     def __init__(self) -> None:
-        self.facts: dict[Args, set[Interval | None]] = {}  # with the intervals as added
+        self.facts: dict[Args, set[Interval | None]] = {}  # the intervals as added, by arguments
         self.coalesced: dict[Args, tuple[Interval | None, ...]] | None = None  # set by finish()
 
     def add(self, args: Args, interval: Interval | None) -> bool:
@@ -93,9 +93,9 @@ class Relation:
 def check_intervals(predicate: str, intervals: Mapping[Args, Collection[Interval | None]], limit: int) -> None:
     """Raise LimitError if a temporal fact has more intervals, after coalescing, than ``limit``."""
     counts = {
-        args: len(coalesce([interval for interval in of_fact if interval is not None]))
-        for args, of_fact in intervals.items()
-        if len(of_fact) > limit
+        args: len(coalesce([interval for interval in fact_intervals if interval is not None]))
+        for args, fact_intervals in intervals.items()
+        if len(fact_intervals) > limit
     }
     exceeding = sorted((fact_text(predicate, args), count) for args, count in counts.items() if count > limit)
     if exceeding:

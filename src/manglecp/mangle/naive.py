@@ -1,13 +1,13 @@
 """The interpreter of rules: for merged, deferred and external predicates, explanations, and to locate errors.
 
-Temporal relations keep intervals as given and derived. Later components and output read them coalesced; inside its own
-recursive component a predicate is read uncoalesced, so that the result does not depend on the order of derivations.
+Temporal relations keep intervals as given and derived. Later components and output read the coalesced intervals; inside
+its own recursive component a predicate is read uncoalesced, so that the order of derivations does not matter.
 
 Deferred predicates are called on demand: solving a body is a generator that yields the calls it needs, and
 :meth:`NaiveEvaluation._drive` runs these generators with an explicit stack.
 
-A component with a merge alternates until the merged relations are at their fixpoint: derive the least model of its
-other predicates over the merged relations as they stand, then merge the new values into these.
+A component with a merge alternates until the merged relations are at their fixpoint: derive the least model of the
+other predicates over the current merged relations, then merge the new values into the merged relations.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from manglecp.mangle.values import order_key
 Call: TypeAlias = tuple[Key, Args]  # a deferred predicate and its inputs
 RowGenerator: TypeAlias = Generator[Call, list[Args], list[Row]]  # yields calls, receives their facts, returns rows
 _Result = TypeVar("_Result")
-_BATCH_SIZE: Final = 1_000  # rows that are joined with the next premise at once
+_BATCH_SIZE: Final = 1_000  # rows that are joined with a premise in one batch
 
 
 class NaiveEvaluation:
@@ -57,11 +57,11 @@ class NaiveEvaluation:
         for rule in program.rules:
             self.rules.setdefault(rule.head.key, []).append(rule)
         self.answers: dict[Call, list[Args]] = {}  # facts of deferred predicates, memoised until relations change
-        self.derived_count = 0  # of facts, in the components that are done
+        self.derived_count = 0  # derived facts of evaluated components
         self.merge_steps = 0
-        self.part_count = 0  # of built values, in the components that are done
-        self.new_part_count = 0  # of built values, in the component that is evaluated
-        self.facts_limit = self.facts_left = limits.derived_facts  # how many may be derived, in all and from now on
+        self.part_count = 0  # parts of built values of evaluated components
+        self.new_part_count = 0  # parts of built values of the current component
+        self.facts_limit = self.facts_left = limits.derived_facts  # facts that may be derived: in all, from now on
 
     @cached_property
     def built(self) -> dict[Key, tuple[int, ...]]:
@@ -117,7 +117,7 @@ class NaiveEvaluation:
             raise LimitError(limit, limit + 1, "parts of values")
 
     def _fixpoint(self, keys: list[Key], rules: list[Rule], limit: int) -> int:
-        """Apply rules to a fixpoint, aggregates once before it; return the number of new facts."""
+        """Apply aggregating rules once, then the others to a fixpoint; return the number of new facts."""
         offset = self._size(keys) - self.derived_count  # size - offset counts the derived facts of all components
         self.facts_limit = limit
         self.facts_left = limit - self.derived_count
@@ -132,7 +132,7 @@ class NaiveEvaluation:
             self.answers.clear()
             self.facts_left = limit - (self._size(keys) - offset)
             derived_by_rule = [(rule, self._apply(rule)) for rule in plain_rules]
-            changed = True in [self._add(rule, facts) for rule, facts in derived_by_rule]  # a list: add all
+            changed = True in [self._add(rule, facts) for rule, facts in derived_by_rule]  # a list, to add all
             self._check_derived(self._size(keys) - offset, limit)
             self._check_intervals(keys)  # stops a recursion that shifts time without end
         return self._size(keys) - offset - self.derived_count
@@ -175,14 +175,14 @@ class NaiveEvaluation:
             self.answers.clear()
             self.facts_left = interim_limit
             derived = {key: [args for r in rules if r.head.key == key for args, _ in self._apply(r)] for key in merged}
-            changed = True in [self._merge_into(key, new) for key, new in derived.items()]  # a list: merge all
+            changed = True in [self._merge_into(key, new) for key, new in derived.items()]  # a list, to merge all
         for key in keys:
             for args, intervals in self.relation(key).facts.items():
                 self.derived_count += len(intervals - given[key].get(args, set()))
         self._check_derived(self.derived_count, self.limits.derived_facts)
 
     def _merge_into(self, key: Key, new_facts: list[Args], *, replace: bool = False) -> bool:
-        """Merge facts into a relation, or replace it by them, in the order of values; return whether it changed."""
+        """Merge facts in the order of values into a relation (``replace``: an empty one); return whether it changed."""
         relation = self.relation(key)
         merge = self.predicate(key).merge
         assert merge is not None
@@ -272,7 +272,7 @@ class NaiveEvaluation:
             raise LimitError(self.limits.seconds, round(seconds, 3), "seconds")
 
     def head_args(self, clause: Clause, row: Row) -> Args:
-        """Return the arguments of the derived fact; raises an error at the place of an invalid one."""
+        """Return the arguments of the derived fact; raises an error at the place of an invalid argument."""
         try:
             return tuple(value_of(arg, row, self.now) for arg in clause.head.args)
         except ValueFault as fault:
@@ -282,7 +282,7 @@ class NaiveEvaluation:
         return EvalError([Diagnostic("eval", message, span or clause.span, printer.clause(clause))])
 
     def _solve_body(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> RowGenerator:
-        """Pass all extensions of ``rows`` that satisfy the body to ``emit``, in batches unless they are aggregated."""
+        """Pass all extensions of ``rows`` that satisfy the body to ``emit``; in batches, unless the rule aggregates."""
         clause = rule.clause
         batched = not clause.aggregates
         all_rows: list[Row] = []
@@ -310,7 +310,7 @@ class NaiveEvaluation:
             pending += [(position + 1, rows[start : start + _BATCH_SIZE]) for start in range(0, len(rows), _BATCH_SIZE)]
         if not batched:
             emit(self._transformed(clause, all_rows if rule.counts_facts else distinct_rows(all_rows)))
-        return []  # emit has all rows
+        return []  # ``emit`` has received all rows
 
     def _transformed(self, clause: Clause, rows: list[Row]) -> list[Row]:
         for transform in clause.transforms:
@@ -351,7 +351,7 @@ class NaiveEvaluation:
         return solved
 
     def _call_external(self, premise: Literal, rows: list[Row]) -> Iterator[TimedArgs]:
-        """Return the facts of an external predicate for the inputs of these rows; call it once per inputs."""
+        """Return the facts of an external predicate for the inputs of these rows; call it only for new inputs."""
         key = premise.atom.key
         predicate = self.predicate(key)
         inputs = [premise.atom.args[i] for i in predicate.inputs()]
@@ -453,7 +453,7 @@ def distinct_rows(rows: list[Row]) -> list[Row]:
 
 
 def _bind_inputs(columns: list[Term], inputs: Args) -> Row | None:
-    """Return the initial row of a deferred rule; None if ``inputs`` do not fit. Applications are compared later."""
+    """Return the initial row of a deferred rule; None if ``inputs`` do not fit. The caller compares applications."""
     row: Row | None = {}
     for column, value in zip(columns, inputs, strict=True):
         if row is not None and not isinstance(column, Apply):

@@ -22,7 +22,7 @@ from manglecp.mangle.printer import INFIX
 from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Name, Time
 
 MAX_NESTING: Final = 100  # open brackets
-MAX_ERRORS: Final = 50  # the parser stops there
+MAX_ERRORS: Final = 50  # the parser stops at this number
 LONG_TEXT: Final = 100_000  # the garbage collector is paused while a text of more characters is parsed
 
 COMPARISONS: Final = {symbol: predicate for predicate, symbol in INFIX.items()}
@@ -136,7 +136,7 @@ class Parser:
             raise ParseError([Diagnostic("parse", "lone surrogates are not text", span)]) from None
 
     def _recover(self, read: Callable[[], _Node]) -> _Node | None:
-        """Return what ``read`` parses; on a syntax error record it, skip the clause and return None."""
+        """Return what ``read`` parses; after a syntax error, record the error, skip the clause and return None."""
         try:
             return read()
         except UnterminatedString:
@@ -183,7 +183,7 @@ class Parser:
             predicate = match[1]
             if predicate in KEYWORDS:
                 break
-            # One character more than the arguments: the lookahead of _ARG needs what follows the last of them.
+            # One character more than the arguments: the lookahead of _ARG needs what follows the last one.
             try:
                 args = tuple(map(constant, find_args(text, match.start(2), match.end(2) + 1)))
             except KeyError:
@@ -559,7 +559,7 @@ class Parser:
 
     def timestamp(self, text: str) -> Time:
         """Parse a timestamp in UTC; raises a syntax error beyond 64 bits of nanoseconds."""
-        from manglecp.mangle.builtins.calendar import parse_rfc3339  # late: it loads all built-ins, and few need them
+        from manglecp.mangle.builtins.calendar import parse_rfc3339  # late: loads all built-ins, rarely needed
 
         date, _, clock = text.rstrip("Z").partition("T")
         ns = parse_rfc3339(f"{date}T{clock or '00:00:00'}Z")
@@ -571,12 +571,12 @@ class Parser:
 
     def duration(self, text: str) -> Duration:
         """Parse a number and a unit; raises a syntax error beyond 64 bits of nanoseconds."""
-        from manglecp.mangle.builtins.calendar import parse_duration  # late: it loads all built-ins
+        from manglecp.mangle.builtins.calendar import parse_duration  # late: this loads all built-ins
 
-        in_days = text.endswith("d")  # a unit that parse_duration lacks
-        ns = parse_duration(f"{text[:-1]}h" if in_days else text)
+        has_days = text.endswith("d")  # a unit that parse_duration lacks
+        ns = parse_duration(f"{text[:-1]}h" if has_days else text)
         assert ns is not None  # the lexer matched it
-        ns *= 24 if in_days else 1
+        ns *= 24 if has_days else 1
         if ns > INT_MAX:
             self.lex.fail("duration does not fit into 64 bits of nanoseconds", fix="durations reach about 292 years")
         return Duration(ns)
@@ -615,7 +615,7 @@ class Parser:
         self.lex.advance()
 
     def current_token(self) -> str:
-        """Return the current token as messages name it."""
+        """Return the text of the current token for messages, in quotes and at most 40 characters long."""
         if self.lex.kind == "end":
             return "the end of the text"
         text = self.lex.text

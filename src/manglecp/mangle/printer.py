@@ -149,7 +149,7 @@ def interval_text(interval: tuple[int, int]) -> str:
 
 # Plain JSON is for actions and JSON Schema and cannot be converted back: a name is its text, ``/true`` and ``/false``
 # are booleans, ``/null`` is null, instants and durations are text, labels of structs lose their slash.
-_MAX_DEPTH: Final = 100  # of nested lists and objects
+_MAX_DEPTH: Final = 100  # levels of nested lists and objects
 
 
 class NotPlain(ValueError):
@@ -231,7 +231,7 @@ def _substitute(node: syntax.Term, row: Mapping[str, values.Value]) -> Any:
 
 
 def _entries(args: list[str]) -> str:
-    # Spaces around every colon: in the Go implementation a variable must not touch it.
+    # Spaces around every colon: in the Go implementation a variable must not touch a colon.
     return ", ".join(f"{key} : {value}" for key, value in zip(args[::2], args[1::2], strict=True))
 
 

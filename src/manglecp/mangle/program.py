@@ -49,7 +49,7 @@ class Rule:
 
     @property
     def counts_facts(self) -> bool:
-        """Whether an aggregation counts every matching fact, not distinct bindings: with one premise."""
+        """Whether an aggregation counts every matching fact, not distinct bindings: with one stored premise."""
         if len(self.premises) != 1 or not self.clause.aggregates:
             return False
         (premise,) = self.premises
@@ -120,7 +120,7 @@ class Program:
         return cls(predicates, rules=(), facts=(), components=(), warnings=())
 
     def affected_by(self, keys: Iterable[syntax.Key]) -> set[syntax.Key]:
-        """Return these predicates and all that are derived from them."""
+        """Return the predicates ``keys``, and all predicates that are derived from them."""
         return DependencyClosure(self).affects(keys)
 
     def base(
@@ -216,7 +216,7 @@ class _Loader:
         return check_types(self.predicates, rules, facts)
 
     def _untypable(self) -> set[syntax.Key]:
-        """Return predicates with a faulty declaration, or undeclared and with a faulty clause or untypable premise."""
+        """Return predicates with a faulty declaration, or undeclared with a faulty clause or untypable premise."""
         undeclared = {key for key, predicate in self.predicates.items() if predicate.decl is None}
         readers: dict[syntax.Key, set[syntax.Key]] = {}
         for rule in (rule for rule in self.rules if rule.head.key in undeclared):
@@ -295,11 +295,11 @@ class DependencyClosure:
                 self._retracting.setdefault(dependency.head, set()).add(dependency.head)
 
     def needs(self, keys: Iterable[syntax.Key]) -> set[syntax.Key]:
-        """Return these predicates and all that they are derived from."""
+        """Return the predicates ``keys``, and all predicates from which they are derived."""
         return closure(keys, self._reads)
 
     def affects(self, keys: Iterable[syntax.Key]) -> set[syntax.Key]:
-        """Return these predicates and all that are derived from them."""
+        """Return the predicates ``keys``, and all predicates that are derived from them."""
         return closure(keys, self._readers)
 
     def retracting(self, key: syntax.Key) -> set[syntax.Key]:
@@ -319,9 +319,9 @@ def closure(start: Iterable[_Node], edges: Mapping[_Node, Iterable[_Node]]) -> s
 
 
 # The limit on derived facts does not bound their size: a list that grows by one element per fact takes quadratic
-# memory. So the parts of values are counted in *built* columns: those where a rule puts the result of a function, if
-# that result may have any size. Values that a rule copies are shared and not counted. The count depends on the facts
-# only, not on their derivation. The constants are beginnings of result types:
+# memory. So the parts of values are counted in *built* columns: columns where a rule puts a function result that may
+# have any size. Values that a rule copies are shared and not counted. The count depends on the facts only, not on their
+# derivation. The two constants are prefixes of result types:
 _ANY_SIZE_RESULTS: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pair", "/any")
 _PART_RESULTS: Final = ("V", "X", "Y")  # type variables: such a function returns an argument or a part of one
 

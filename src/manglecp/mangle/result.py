@@ -48,7 +48,7 @@ class Result:
         return self.model.relations
 
     def facts(self, predicate: str | None = None) -> list[str]:
-        """Return every fact, given and derived, in canonical text, sorted; or those of one ``predicate``."""
+        """Return all facts, given and derived, or only those of one ``predicate``, in canonical text, sorted."""
         return sorted(
             fact_text(name, args, interval)
             for (name, _), relation in self.relations.items()
@@ -72,7 +72,7 @@ class Result:
         return sorted(fact_text(literal.atom.predicate, args, interval) for args, interval in matching)
 
     def rows(self, key: Key) -> list[FactTuple]:
-        """Return all facts of a predicate, in the order of their values; temporal ones end with their two instants."""
+        """Return all facts of a predicate, in the order of their values; a temporal fact ends with its two instants."""
         number = self._evaluation.compiled.ids.get(key)
         return [] if number is None else _in_order(list(self._evaluation.views[number]))
 
@@ -83,10 +83,10 @@ class Result:
         return [] if number is None else _in_order(evaluation.views[number].matching((column,), value))
 
     def select(self, first: Value, about: Iterable[Key], whole: Iterable[Key] = ()) -> dict[str, list[FactTuple]]:
-        """Return facts by the name of their predicate, in the form of :meth:`rows`; predicates without are left out.
+        """Return facts by predicate name, in the form of :meth:`rows`; predicates without facts are left out.
 
-        Of the predicates ``about``, these are the facts with this first argument; of those in ``whole``, all facts. The
-        program has all these predicates.
+        For predicates in ``about``, only facts with this first argument; for predicates in ``whole``, all facts. The
+        program must have all these predicates.
         """
         ids, views = self._evaluation.compiled.ids, self._evaluation.views
         selection: dict[str, list[FactTuple]] = {}
@@ -103,8 +103,8 @@ class Result:
     def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
         """Return those of ``keys`` whose facts differ from the base."""
         evaluation = self._evaluation
-        ids, layers, before = evaluation.compiled.ids, evaluation.layers, evaluation.base.layers
-        return tuple([key for key in keys if layers[ids[key]] != before[ids[key]]])
+        ids, layers, base_layers = evaluation.compiled.ids, evaluation.layers, evaluation.base.layers
+        return tuple([key for key in keys if layers[ids[key]] != base_layers[ids[key]]])
 
     def rules_fired(self) -> int:
         """Return the number of rules that derive at least one fact."""
@@ -125,9 +125,9 @@ class Result:
         return self._expiry.of(fact)
 
     def expiring(self, key: Key) -> frozenset[Value] | None:
-        """Return the first arguments of the facts of a predicate that time can falsify; None if it may be any.
+        """Return the first arguments of facts of a predicate that time can falsify; None if these can be any values.
 
-        This follows from the rules alone.
+        The answer follows from the rules alone.
         """
         return self._expiry.expiry_rules.expiring(key)
 
@@ -150,7 +150,7 @@ def _row_order(row: FactTuple) -> list[object]:
 
 
 def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:
-    """Parse and check an atom to match facts with; a temporal one without annotation matches any time."""
+    """Parse and check an atom to match facts with; a temporal atom without annotation matches any time."""
     source = Source("query", text)
     literal = parse_premise(source)
     if not isinstance(literal, Literal) or literal.negated or literal.atom.predicate.startswith(":"):

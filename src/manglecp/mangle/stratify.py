@@ -23,7 +23,7 @@ _MAX_CYCLES: Final = 20  # strict dependencies that are examined per component
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """One predicate reads another; strictly, if it needs the finished relation."""
+    """Predicate ``head`` reads ``body``; ``strict`` if it needs the finished relation."""
 
     head: Key
     body: Key
@@ -101,7 +101,7 @@ class Dependencies:
                 if frozenset(d.body for d in cycle) in seen:
                     continue
                 seen.add(frozenset(d.body for d in cycle))
-                closing = max(cycle, key=_distrust)  # among equals, max() returns the first: the strict one
+                closing = max(cycle, key=_distrust)  # among equals, max() returns the first: the strict dependency
                 if closing is strict:
                     diagnostics.append(_unstratifiable(strict, cycle))
                     cycles[strict.origin] = []
@@ -146,12 +146,12 @@ class Dependencies:
                 fix = "fold the predicates into one, or break the cycle"
                 errors.append(Diagnostic("analysis", message, clause.head.span, printer.clause(clause), fix))
                 continue
-            into_future = [d for d in inside if d.looks_ahead]
-            for dependency in into_future:
+            future_dependencies = [d for d in inside if d.looks_ahead]
+            for dependency in future_dependencies:
                 message = f"{dependency.head[0]} depends on its own future"
                 text = printer.item(dependency.origin)
                 errors.append(Diagnostic("analysis", message, dependency.span, text, "look back in time instead"))
-            if not into_future:
+            if not future_dependencies:
                 name, text = temporal[0][0], printer.clause(clause)
                 message = f"{name} is recursive through time; only the limits bound the number of its intervals"
                 warnings.append(Diagnostic("analysis", message, clause.head.span, text, severity="warning"))
@@ -159,7 +159,7 @@ class Dependencies:
 
 
 def _distrust(dependency: Dependency) -> int:
-    """Return the trust level of the source; a higher one is less trusted."""
+    """Return the trust level of the source; a higher level is less trusted."""
     return 0 if dependency.span is None else int(dependency.span.source.trust)
 
 

@@ -22,7 +22,7 @@ Constant: TypeAlias = int | str | Name | Float | Bytes  # the values that have a
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """``X``, or ``_``, each occurrence of which is another variable."""
+    """``X``, or ``_``: each occurrence of ``_`` is another variable."""
 
     name: str
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -58,7 +58,7 @@ class Atom:
 
     @property
     def is_builtin(self) -> bool:
-        """Whether it is computed, as ``:lt(X, Y)`` is, and reads no facts."""
+        """Whether the atom is computed, like ``:lt(X, Y)``, and reads no facts."""
         return self.predicate.startswith(":")
 
 
@@ -103,7 +103,7 @@ class Annotation:
 
     @property
     def eternal(self) -> bool:
-        """Whether it is written ``@[_, _]`` or ``@[_]``."""
+        """Whether the annotation is written ``@[_, _]`` or ``@[_]``."""
         return all(isinstance(b.value, Variable) and b.value.anonymous for b in self.bounds)
 
 
@@ -207,7 +207,7 @@ class Clause:
 
     @property
     def trust(self) -> Trust:
-        """The trust level of its source; without a source, that of the domain."""
+        """The trust level of the source of the clause; DOMAIN without a source."""
         return Trust.DOMAIN if self.span is None else self.span.source.trust
 
     @property

@@ -13,9 +13,9 @@ from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Apply, Term, Transform, Variable, premise_variables
 
 RowTuple: TypeAlias = tuple[Any, ...]  # values of variables, whose names are known at compile time
-Expression: TypeAlias = Callable[[RowTuple, int], Any]  # of a row and the evaluation time
+Expression: TypeAlias = Callable[[RowTuple, int], Any]  # maps a row and the evaluation time to a value
 Step: TypeAlias = Callable[[Iterable[RowTuple], int], Iterable[RowTuple]]
-_Reduction: TypeAlias = Callable[[RowTuple, list[RowTuple], int], Any]  # of the group so far, its rows, and the time
+_Reduction: TypeAlias = Callable[[RowTuple, list[RowTuple], int], Any]  # maps the group so far, its rows and the time
 
 
 def transform_rows(transform: Transform, rows: list[Row], now: int) -> list[Row]:
@@ -71,7 +71,7 @@ class Aggregation:
         facts: list[RowTuple] = []
         for row in rows:
             interval = head_interval(self.annotation, dict(zip(self.names, row, strict=True)), now)
-            args = [compiled_arg(row, now) for compiled_arg in self.head]  # also of no fact: it may raise
+            args = [compiled_arg(row, now) for compiled_arg in self.head]  # before the test, because a term may raise
             if is_nonempty_interval(*interval):
                 facts.append((*args, *interval))
         return facts
@@ -79,10 +79,10 @@ class Aggregation:
 
 def compile_transform(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
     """Return a function of rows with the columns ``names``, and the columns of its result."""
-    return _lets(transform, names) if transform.do is None else _group(transform, names)
+    return _compile_lets(transform, names) if transform.do is None else _compile_group(transform, names)
 
 
-def _lets(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
+def _compile_lets(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
     expressions = []
     for let in transform.lets:
         expressions.append(compile_term(let.expression, names))
@@ -99,14 +99,14 @@ def _lets(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
     return step, names
 
 
-def _group(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
+def _compile_group(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
     assert transform.do is not None
     keys = [arg.name for arg in transform.do.args if isinstance(arg, Variable)]
     key_positions = [names.index(key) for key in keys]
     result_names = list(keys)
     reductions: list[_Reduction] = []
     for let in transform.lets:
-        reductions.append(_reduction(let.expression, names, result_names))
+        reductions.append(_compile_reduction(let.expression, names, result_names))
         result_names = [*result_names, let.variable.name]
 
     def step(rows: Iterable[RowTuple], now: int) -> Iterable[RowTuple]:
@@ -123,7 +123,7 @@ def _group(transform: Transform, names: list[str]) -> tuple[Step, list[str]]:
     return step, result_names
 
 
-def _reduction(expression: Apply, names: list[str], group_names: list[str]) -> _Reduction:
+def _compile_reduction(expression: Apply, names: list[str], group_names: list[str]) -> _Reduction:
     """Compile a ``let`` of a group (keys and earlier results): a reducer over its rows, or a function of the group."""
     reducer = REDUCERS.get(expression.function)
     if reducer is None:

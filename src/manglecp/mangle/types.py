@@ -1,4 +1,4 @@
-"""The types that declarations bound arguments with, and the relations between types.
+"""The types by which declarations bound arguments, and the relations between types.
 
 :func:`read_type` converts a term (``/number``, ``fn:List(/string)``, ``.Struct</id : /number>``) to a type. The checker
 uses three relations: *conforms* (subset), *meet* (intersection) and *upper* (least upper bound). :data:`EMPTY` is the
@@ -47,7 +47,7 @@ class Singleton:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Any of these types. :func:`union` makes one without members that conform to another."""
+    """Any of these types. :func:`union` makes a ``Union`` without members that conform to others."""
 
     members: tuple[Type, ...]
 
@@ -104,7 +104,7 @@ class StructType:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """The tag field of a tagged union: this name, or a name that is not known statically."""
+    """The type of the tag field of a tagged union: this name, or a name that is not known statically."""
 
     name: Name
 
@@ -123,7 +123,7 @@ class TypeVariable:
 Type: TypeAlias = Base | NameType | Singleton | Union | PairType | ListType | MapType | StructType | Tag | TypeVariable
 
 ALL_KINDS: Final = frozenset(KIND_NAMES.values())
-MAX_DEPTH: Final = 100  # of nested types, because the relations below recurse
+MAX_DEPTH: Final = 100  # levels of nested types; limited, because the relations below recurse
 
 ANY: Final = Base("/any")
 BOT: Final = Base("/bot")  # conforms to every type; the element type of an empty list
@@ -139,7 +139,7 @@ BASES: Final[Mapping[str, Type]] = {
     str(base): base for base in (ANY, BOT, NAME, NUMBER, FLOAT, STRING, BYTES, TIME, DURATION)
 }
 KIND_TYPES: Final = {class_: BASES[f"/{kind}"] for class_, kind in KIND_NAMES.items() if f"/{kind}" in BASES}
-_MAX_PARTS: Final = 5_000  # of a type that the checker follows
+_MAX_PARTS: Final = 5_000  # parts of a type that the checker follows
 
 
 class MalformedType(Exception):
@@ -408,7 +408,7 @@ def widen(type_: Type) -> Type:
 
 
 def union(types: Iterable[Type]) -> Type:
-    """Return the union without members that conform to another one."""
+    """Return the union without members that conform to another member."""
     members: list[Type] = []
     for type_ in _flat(types):
         if not any(conforms(type_, other) for other in members):
@@ -460,7 +460,7 @@ class Vocabulary:
             return Singleton(value)
         if not isinstance(value, Name):
             return KIND_TYPES[type(value)]
-        prefix = value.text[: self.max_prefix_length + 1]  # with the slash after it
+        prefix = value.text[: self.max_prefix_length + 1]  # including the slash after the prefix
         while (cut := prefix.rfind("/")) > 0:
             prefix = prefix[:cut]
             if prefix in self.prefixes:
@@ -468,7 +468,7 @@ class Vocabulary:
         return NAME
 
     def value(self, value: Value, exact: bool = True, depth: int = 0) -> Type:
-        """Return the type of any value; ``exact`` as for :meth:`constant`. Parts below MAX_DEPTH are ``/any``."""
+        """Return the type of any value; ``exact`` as in :meth:`constant`. Parts below MAX_DEPTH are ``/any``."""
         if depth > MAX_DEPTH:
             return ANY
         if isinstance(value, Pair):
@@ -506,7 +506,7 @@ def has_variables(types: Iterable[Type]) -> bool:
 
 
 def instantiate(type_: Type, binding: Binding) -> Type:
-    """Substitute type variables; unbound ones become ``/any``."""
+    """Substitute type variables; unbound variables become ``/any``."""
     if isinstance(type_, TypeVariable):
         return binding.get(type_.name, ANY)
     if isinstance(type_, Compound):
@@ -528,7 +528,7 @@ def row_accepts(row: Types, types: Types) -> bool:
 
 
 def _fits(expected: Type, actual: Type, binding: Binding) -> bool:
-    """Return whether ``actual`` conforms to ``expected``; binds a type variable to the widest type it met."""
+    """Return whether ``actual`` conforms to ``expected``; binds a type variable to the widest type that it matched."""
     if isinstance(expected, TypeVariable):
         bound = binding.get(expected.name)
         widened = widen(actual)

@@ -1,10 +1,10 @@
 """The constants of Mangle as Python objects.
 
 *Hash-consing.* ``int`` and ``str`` stand for themselves. Other kinds are interned, so equality is identity and hashing
-runs at C speed. That also separates kinds: ``1``, ``1.0``, ``"1"`` and ``/1`` differ, as do ``0.0`` and ``-0.0``.
+runs at C speed. Interning also separates kinds: ``1``, ``1.0``, ``"1"`` and ``/1`` differ, as do ``0.0`` and ``-0.0``.
 
 *Flat order.* :func:`order_key` maps a value to a flat tuple whose comparison is the value order of the language.
-Nothing recurses, so values may be nested deeply. Shared parts can make their text exponentially long, so
+Nothing recurses, so values may be nested deeply. Shared parts can make a text exponentially long, so
 :data:`MAX_SIZE` bounds the number of parts, counted without sharing.
 
 The extreme instants ``NEG_INF`` and ``POS_INF`` stand for infinity and print as ``_`` in annotations.
@@ -34,7 +34,7 @@ class TooLarge(ValueFault):
 
 
 class _Reference(weakref.ref["InternedValue"]):
-    """A weak reference with its table and key."""
+    """A weak reference to a value, with the table and the key of its entry."""
 
     __slots__ = ("key", "table")
     key: Any
@@ -44,7 +44,7 @@ class _Reference(weakref.ref["InternedValue"]):
 def _forget(reference: Any, lock: Any = _LOCK) -> None:
     """Drop the entry of a dead value, unless the value was made again.
 
-    Uses no module globals, which may be gone at interpreter exit.
+    The function uses no module globals, because these may be gone at interpreter exit.
     """
     with lock:
         if reference.table.get(reference.key) is reference:

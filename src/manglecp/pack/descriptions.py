@@ -1,7 +1,7 @@
 """Validation of the listing of a Python file: its actions, external predicates or fact generators.
 
 A hostile file can forge its listing, so every member is checked: schemas must be small, without references, and valid;
-texts must not hold invisible characters. Every listed function is called a tool here, whichever of the three it is.
+texts must not hold invisible characters. Here, every listed function is called a tool, also a predicate or generator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from manglecp.wire import compile_schema
 _MAX_SCHEMA: Final = 262_144  # bytes
 _MAX_TOOLS: Final = 10_000
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")  # keywords of JSON Schema
-_TYPES_WITHOUT_MEMBERS: Final = ("string", "array", "integer", "number", "boolean", "null")  # in JSON Schema
+_TYPES_WITHOUT_MEMBERS: Final = ("string", "array", "integer", "number", "boolean", "null")  # of JSON Schema
 _Word: TypeAlias = Annotated[str, Meta(min_length=1)]
 _Identifier: TypeAlias = Annotated[str, Meta(pattern=r"\A[^\W\d]\w{0,127}\Z")]
 _Description = TypeVar("_Description", ExternalDescription, GeneratorDescription)
@@ -75,7 +75,7 @@ def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Itera
 
 
 class ToolReader:
-    """Checks what the type of a tool does not express. ``valid`` becomes false when a problem is reported."""
+    """Checks what the type :class:`ListedTool` cannot express. ``valid`` becomes false when a problem is reported."""
 
     def __init__(self, tool: ListedTool, file: str, problems: Problems) -> None:
         self.tool = tool
@@ -134,7 +134,7 @@ def _schema_problem(schema: dict[str, Any]) -> str | None:
 
 
 def _has_reference(schema: object) -> bool:
-    """Return whether a reference keyword has a text. If it has a schema instead, it is the name of a property."""
+    """Return whether a reference keyword has a text. A keyword that has a schema instead is the name of a property."""
     pending = [schema]
     while pending:
         part = pending.pop()

@@ -1,8 +1,8 @@
 """Bounded reads of the files of a pack, and the digest of the folder.
 
 Names are relative to the folder, with slashes. Hidden files and backups (``~``) are not part of the pack, but its
-actions can read them, so the digest covers them. Hidden folders, ``__pycache__`` and
-``node_modules`` are ignored; no host imports from them. Links must lead to a file of the folder. A file is hashed when
+actions can read them, so the digest covers them. Hidden folders, ``__pycache__`` and ``node_modules`` are ignored: the
+processes that run the actions import nothing from them. Links must lead to a file of the folder. A file is hashed when
 it is read, so that the digest covers the bytes that were used.
 """
 
@@ -20,11 +20,11 @@ from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 
 MAX_FILES: Final = 10_000  # including links and folders
-MAX_DEPTH: Final = 16  # of nested folders
+MAX_DEPTH: Final = 16  # levels of nested folders
 MAX_FILE_BYTES: Final = 1 << 30
-MAX_BYTES: Final = 1 << 32  # of all files
+MAX_BYTES: Final = 1 << 32  # limit for all files together
 _CHUNK_BYTES: Final = 1 << 20
-_DIGEST_FORMAT: Final = b"manglecp-pack-1"  # to be changed with what the digest covers
+_DIGEST_FORMAT: Final = b"manglecp-pack-1"  # must change if the digest covers other data
 _IGNORED: Final = frozenset({"__pycache__", "node_modules"})
 
 
@@ -73,23 +73,23 @@ class Folder:
                     yield name
 
     def _check_link(self, name: str) -> bool:
-        """Return whether a link leads to a file of the folder; report it otherwise, unless it is hidden."""
+        """Return whether a link leads to a file of the folder; report other links, unless they may be an editor's."""
         try:
             target = (self.root / name).resolve(strict=True)
         except (OSError, RuntimeError):  # RuntimeError: a cycle of links
-            if not _is_excluded(name):  # some editors lock a file with a hidden link to no file
+            if not _is_excluded(name):  # some editors mark an open file with a hidden link that leads nowhere
                 self._problems.add(name, "the link leads nowhere")
             return False
-        is_hidden = name.rpartition("/")[2].startswith(".")
+        is_dot_link = name.rpartition("/")[2].startswith(".")
         is_inside = target.is_relative_to(self.root)
         target_name = str(target.relative_to(self.root)) if is_inside else ""
-        if is_hidden and not (is_inside and target.is_file()):
+        if is_dot_link and not (is_inside and target.is_file()):
             return False  # ignored, as hidden folders are
         if not is_inside:
             self._problems.add(name, "the link leads out of the pack", fix="copy its target")
         elif not target.is_file():
             self._problems.add(name, "a link in a pack has to lead to a file", fix="copy its target")
-        elif _in_ignored_folder(target_name.split("/")[:-1]) or (_is_excluded(target_name) and not _is_excluded(name)):
+        elif _has_ignored_name(target_name.split("/")[:-1]) or (_is_excluded(target_name) and not _is_excluded(name)):
             self._problems.add(name, "the link leads to a file that is not part of the pack")
         else:
             self._links[name] = target_name
@@ -151,7 +151,7 @@ class Folder:
     def _chunks(self, name: str, max_bytes: int) -> Iterator[bytes]:
         """Yield the bytes of a regular file; report one that cannot be read.
 
-        A pipe put in place of the file does not block, and a link put there is not followed.
+        The file may have been replaced since it was listed: a pipe does not block, and a link is not followed.
         """
         if self._bytes_left < 0:  # reported with the file that exceeded the limit
             self._unreadable.add(name)
@@ -183,12 +183,12 @@ class Folder:
 
 
 def is_ignored(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry is a folder that is neither part of the pack nor of its digest."""
-    return _in_ignored_folder((entry.name,)) and entry.is_dir(follow_symlinks=False)
+    """Return whether an entry is a folder that is part neither of the pack nor of the pack's digest."""
+    return _has_ignored_name((entry.name,)) and entry.is_dir(follow_symlinks=False)
 
 
-def _in_ignored_folder(folders: Iterable[str]) -> bool:
-    return any(name in _IGNORED or name.startswith(".") for name in folders)
+def _has_ignored_name(names: Iterable[str]) -> bool:
+    return any(name in _IGNORED or name.startswith(".") for name in names)
 
 
 def _is_excluded(name: str) -> bool:

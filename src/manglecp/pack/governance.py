@@ -1,6 +1,6 @@
 """The policy package of a pack: documents that constrain model turns, in ``governance/`` or shipped with manglecp.
 
-The digest of a package in ``governance/`` must be pinned in ``pack.toml``; that of the shipped package may be pinned.
+``pack.toml`` must pin the digest of a package in ``governance/``, and may pin the digest of the shipped package.
 Every turn of a server needs some documents. A package without them would refuse every turn, so their absence is
 reported when the pack is read.
 """
@@ -21,7 +21,7 @@ from manglecp.pack.toml_reader import KeyPath, KeyPositions, has_too_many_parts
 
 FOLDER: Final = "governance"
 MAX_DOCUMENT_BYTES: Final = 262_144
-_REQUIRED_CONTROLS: Final = {  # by document: what every turn of a server has as evidence
+_REQUIRED_CONTROLS: Final = {  # by document: the control that the evidence of every turn of a server needs
     "guardrail-stages": "the stages that have to be decided",
     "observability": "the mode of observability",
     "risk-tiers": "a control profile for its risk tier",
@@ -33,22 +33,22 @@ def select_governance(documents: Mapping[str, str], pin: str | None, problems: P
 
     ``pin`` is the digest that ``pack.toml`` expects. Problems of the documents and a wrong pin are reported.
     """
-    package = _read(documents, problems) if documents else default_governance()
+    package = _read_documents(documents, problems) if documents else default_governance()
     if package is None:
         return default_governance()
     if problems.has_error(FILE):
-        return package  # the pin may be unreadable
+        return package  # the pin cannot be checked: pack.toml has errors
     if documents and pin is None:
         message = f"{FOLDER}/ is not pinned"
         problems.add(FILE, message, fix=f'add [governance] with digest = "{package.digest}"')
     elif pin not in (None, package.digest):
-        whose = f"the one in {FOLDER}/" if documents else f"the one that ships with manglecp ({package.ref})"
-        message = f"governance.digest: pinned is the policy package {pin}, but {whose} is {package.digest}"
+        selected = f"the one in {FOLDER}/" if documents else f"the one that ships with manglecp ({package.ref})"
+        message = f"governance.digest: pinned is the policy package {pin}, but {selected} is {package.digest}"
         problems.add(FILE, message, fix="review the change and pin the new digest, or restore the pinned package")
     return package
 
 
-def _read(documents: Mapping[str, str], problems: Problems) -> PolicyPackage | None:
+def _read_documents(documents: Mapping[str, str], problems: Problems) -> PolicyPackage | None:
     readable = [_is_readable(name, text, problems) for name, text in documents.items()]  # a list: reports all problems
     if not all(readable):
         return None

@@ -29,7 +29,7 @@ _TRUST_LEVELS: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain"
 _FACT_SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".sc")
 _TOP_NAMES: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py", "facts.py")
 _CONTENT_OF: Final = {"rules": "rules", "facts": "fact files", "skills": "skills", FOLDER: "policy documents"}
-MAX_TEXT_BYTES: Final = 16_777_216  # of a rule or Python file
+MAX_TEXT_BYTES: Final = 16_777_216  # limit for a rule file or a Python file
 _T = TypeVar("_T")
 
 
@@ -98,7 +98,7 @@ class _PackReader:
         return pack
 
     def _raise_if_errors(self, pack: Pack) -> None:
-        """Raise if there are errors, with the syntax errors of the rules too."""
+        """Raise :class:`PackError` if there are errors, with the syntax errors of the rules too."""
         if self._problems.any_error:
             for source in pack.sources:
                 try:
@@ -108,7 +108,7 @@ class _PackReader:
         self._problems.raise_if_errors(pack)
 
     def _check_names(self) -> None:
-        """Report files and folders at the top of the pack that look like a part of it and are not."""
+        """Report files and folders at the top of the pack that look like a part of the pack but are not."""
         tops = {name.partition("/")[0] for name in self._folder.names}
         for top, content in _CONTENT_OF.items():
             if top in self._folder.names:
@@ -199,7 +199,7 @@ class _PackReader:
     def _describe(
         self, stem: str, read_listing: Callable[[dict[str, Any], str, Problems], dict[str, _T]]
     ) -> tuple[PythonFile | None, dict[str, _T]]:
-        """Return the Python file ``stem``.py, or the ``__init__.py`` of that package, and its descriptions by name."""
+        """Return ``stem``.py, or the ``__init__.py`` of the package ``stem``, with the file's descriptions by name."""
         file, package_file = f"{stem}.py", f"{stem}/__init__.py"
         names = self._folder.names
         is_package = stem not in _CONTENT_OF and bool(self._inside(stem))  # facts/ holds fact files instead

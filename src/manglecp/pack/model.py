@@ -43,12 +43,12 @@ class ActionDescription:
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any]
     effects: tuple[str, ...] = ("none",)
-    tier: int = 0  # 0 without effects, to 3 for dangerous ones
+    tier: int = 0  # from 0 (no effects) to 3 (dangerous effects)
     mutates: bool = True
     reversible: bool = False
     idempotent: bool = False
     timeout: float | None = None  # seconds
-    spawn: tuple[str, ...] = ()  # programs that it may start
+    spawn: tuple[str, ...] = ()  # programs that the action may start
     preview: str | None = None
     """The name of the read-only action whose result approvers see."""
     previewed: frozenset[str] = frozenset()
@@ -79,7 +79,7 @@ class ExternalDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorDescription:
-    """A fact generator of ``facts.py``, ``@facts("file", "symbol", every=1)``. One execution of it is a *pass*."""
+    """A fact generator of ``facts.py``, ``@facts("file", "symbol", every=1)``. A *pass* is one call of a generator."""
 
     name: str
     aid: str
@@ -92,9 +92,9 @@ class GeneratorDescription:
     changes: bool = False
     """Whether passes after the first one of a host process return only changes."""
     settings: tuple[Annotated[str, Meta(pattern=r"\A[^\W\d]\w*\Z")], ...] = ()
-    """The names of the pack's params that it takes."""
-    cache: bool = False  # whether it gets a folder that outlives its process
-    spawn: tuple[str, ...] = ()  # programs that it may start
+    """The names of the pack's params that the generator takes."""
+    cache: bool = False  # whether the generator gets a folder that outlives its process
+    spawn: tuple[str, ...] = ()  # programs that the generator may start
 
 
 class PythonFile(NamedTuple):
@@ -137,12 +137,12 @@ class Pack:
 
     @property
     def readable(self) -> tuple[str, ...]:
-        """The absolute paths of folder params that its hosts may read but not write."""
+        """The absolute paths of folder params that the pack's hosts may read but not write."""
         return self._folders(writable=False)
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """The absolute paths of folder params that its actions may write; hosts without effects may read them."""
+        """The absolute paths of folder params that the pack's actions may write, and hosts without effects may read."""
         return self._folders(writable=True)
 
     def _folders(self, *, writable: bool) -> tuple[str, ...]:

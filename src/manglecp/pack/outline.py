@@ -1,4 +1,4 @@
-"""The settings of a pack that is not loaded yet, and the manifest that a server can send on the basis of them alone."""
+"""The settings of a pack that is not loaded yet, and the manifest that a server can make from the settings alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from manglecp.pack.folder import Folder
 from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, Settings, read_settings
 from manglecp.wire import messages
 
-CONFORMANCE_LEVEL: Final = 3  # of the protocol
+CONFORMANCE_LEVEL: Final = 3  # defined by the protocol; servers of this project reach it
 
 
 def read_outline(folder: Path) -> Settings:

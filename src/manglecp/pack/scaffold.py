@@ -13,7 +13,7 @@ from typing import Final
 from manglecp.pack.diagnostics import PackError
 from manglecp.pack.settings import is_pack_name
 
-INTENT: Final = "review"  # of the starter pack
+INTENT: Final = "review"  # the intent of the starter pack
 
 
 def write_scaffold(folder: Path) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ def write_scaffold(folder: Path) -> tuple[str, ...]:
             path = temporary / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text.replace("{name}", name), encoding="utf-8")
-        target.mkdir()  # only one of two concurrent calls gets past this
+        target.mkdir()  # of two concurrent calls, one fails here
         os.replace(temporary, target)  # noqa: PTH105  # atomic: replaces the empty folder
     except FileExistsError:
         raise PackError.at("", f"{str(folder)[:300]!r} exists already", fix="choose another name") from None

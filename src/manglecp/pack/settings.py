@@ -1,7 +1,7 @@
 """The settings in ``pack.toml``, all with defaults; unknown keys are errors (MANI-08 to MANI-26).
 
 Imports neither :mod:`manglecp.mangle` nor the harness: a server publishes its settings before those are loaded.
-Ids such as MANI-08 are those of docs/reference/requirements.md.
+docs/reference/requirements.md explains ids such as MANI-08.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from manglecp.wire import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
 
 TokenCounting = Literal["auto", "estimate", "o200k_base", "cl100k_base"]
 ParamKind = Literal["text", "folder"]
-Profile = Literal["none", "standard", "spawn", "strict"]  # of the sandbox
-_MAX_LIMIT: Final = 1 << 40  # of a limit without a tighter bound
+Profile = Literal["none", "standard", "spawn", "strict"]  # profiles of the sandbox
+_MAX_LIMIT: Final = 1 << 40  # maximum for a limit without a tighter bound
 _DAY_MS: Final = 86_400_000
 
 
@@ -61,7 +61,7 @@ class DomainSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntentSettings:
-    """An intent in the manifest, and the facts that it takes."""
+    """An intent in the manifest, with the facts and parameters that clients send with the intent."""
 
     name: str
     description: str
@@ -102,9 +102,9 @@ class Disclosure:
 class Invocation:
     """Limits of invocations: their duration, the retention of offers, the size of reports to clients."""
 
-    max_execution_ms: int = _bounded(600_000, 1, _DAY_MS)  # of a whole run, apart from evaluation (OPEN-71)
+    max_execution_ms: int = _bounded(600_000, 1, _DAY_MS)  # for a whole run, without evaluation (OPEN-71)
     max_events: int = _bounded(20, 1, 10_000)  # OBS-07
-    max_delta_facts: int = _bounded(50, 1, 10_000)  # more are rolled up (OPEN-45)
+    max_delta_facts: int = _bounded(50, 1, 10_000)  # a larger delta is rolled up (OPEN-45)
     retention_ms: int = _bounded(300_000, 1_000, _DAY_MS)
     """How long an offer without a validity window is valid, from the response that contains it (INVK-12)."""
 
@@ -136,16 +136,16 @@ class Param:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The content of ``pack.toml``, with a default for all of it."""
+    """The content of ``pack.toml``, with defaults for absent keys."""
 
     name: str
     version: str = "0.1.0"
     description: str = ""
     domain: DomainSettings
     permissions: tuple[str, ...] = ()
-    """The permissions that the rules read, apart from those of the server itself."""
+    """The permissions that the rules read, without those that the server defines."""
     trust_levels: tuple[str, ...] = ()
-    """The trust levels that the rules read, apart from those of the server itself."""
+    """The trust levels that the rules read, without those that the server defines."""
     intents: tuple[IntentSettings, ...] = ()
     limits: PackLimits = PackLimits()
     disclosure: Disclosure = Disclosure()
@@ -162,7 +162,7 @@ class Settings:
 
 
 FILE: Final = "pack.toml"
-MAX_SETTINGS_BYTES: Final = 65_536  # of the file
+MAX_SETTINGS_BYTES: Final = 65_536  # limit for the file
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NAME_FORM: Final = "a name: letters, digits, '.', '_' and '-', at most 64"
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")

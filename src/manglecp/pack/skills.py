@@ -17,7 +17,7 @@ from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import SkillText
 
-MAX_SKILL_BYTES: Final = 262_144  # of a file
+MAX_SKILL_BYTES: Final = 262_144  # limit for a file
 _MAX_VALUE: Final = 2_000  # characters
 _MAX_RESOURCES: Final = 100
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -26,10 +26,10 @@ _MIME: Final = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.+-]+=[\w.+-]+)*")
 _FENCE: Final = "---"
 _KEYS: Final = ("name", "description", "content_type", "resources")
 _RESOURCE_KEYS: Final = ("uri", "type", "description")
-# Characters that cannot begin plain text in YAML, and what ends plain text before the end of the line.
+# Characters that cannot begin plain text in YAML, and patterns that end plain text before the end of the line.
 _INDICATORS: Final = tuple("[]{}|>&*!%@`,#?-")
 _PLAIN_TEXT_END: Final = re.compile(r":(?:\s|$)|\s#")
-# What YAML 1.1 or 1.2 reads as another type unless it is quoted.
+# By type: plain text that YAML 1.1 or 1.2 reads as that type unless it is quoted.
 _OTHER_TYPES: Final = {
     "nothing": re.compile(r"~|null|Null|NULL"),
     "true or false": re.compile(r"yes|no|on|off|true|false", re.IGNORECASE),
@@ -72,7 +72,7 @@ class _SkillReader:
             self._report(end + 1, "there is no text after the front matter")
         if (hidden := find_invisible(body, running=True)) is not None:
             offset, character = hidden
-            first_line = next(number for number, line in enumerate(self._lines[end + 1 :], end + 2) if line)  # of body
+            first_line = next(number for number, line in enumerate(self._lines[end + 1 :], end + 2) if line)  # body
             column = offset - body.rfind("\n", 0, offset)
             line_number = first_line + body.count("\n", 0, offset)
             self._report(line_number, f"the text holds the invisible character {character}", "remove it", column)

@@ -54,7 +54,7 @@ def has_too_many_parts(text: str) -> bool:
 class TomlTable:
     """One table. Each reading method requests a key, and returns its value, or the default if it is missing or invalid.
 
-    ``pattern`` is what a text must match in full; ``takes`` describes that in messages, as in "not a name".
+    ``pattern`` is what a text must match in full; ``takes`` describes the pattern in messages, as in "not a name".
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class KeyPositions:
 
     def __init__(self, text: str) -> None:
         self._positions: dict[KeyPath, tuple[int, int]] = {}
-        self._lengths: dict[KeyPath, int] = {}  # of arrays of tables, so far
+        self._lengths: dict[KeyPath, int] = {}  # the lengths so far of arrays of tables
         table: KeyPath = ()
         for line, statement, document in _statements(text):
             is_header = statement.lstrip().startswith("[")
@@ -215,7 +215,7 @@ class KeyPositions:
                 path = (*path, self._lengths[path] - 1)
             if is_header:
                 table = path
-            for length in range(1, len(path) + 1):  # also of its parents that have none yet
+            for length in range(1, len(path) + 1):  # and of parents without a position
                 self._positions.setdefault(path[:length], (line, len(statement) - len(statement.lstrip()) + 1))
 
     def of(self, path: KeyPath) -> tuple[int, int] | tuple[None, None]:
@@ -253,7 +253,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 
 def _key_and_value(document: dict[str, Any]) -> tuple[tuple[str, ...], Any]:
-    """Return the key of a statement, and its value; of a key with an inline table of one key, the inner one."""
+    """Return the key of a statement and its value; the key of an inline table with a single key is part of the key."""
     key: list[str] = []
     node: Any = document
     while isinstance(node, dict) and len(node) == 1:

@@ -17,7 +17,7 @@ from manglecp.pack.folder import MAX_DEPTH, MAX_FILES, is_ignored
 
 Entry = tuple[str, int, int, int, int]  # path, inode, size, mtime, ctime
 Fingerprint = frozenset[Entry]
-_MAX_POLLS: Final = 20  # after them a folder that keeps changing counts as edited
+_MAX_POLLS: Final = 20  # after so many polls, a folder that keeps changing counts as edited
 
 
 class FolderWatcher:
@@ -30,9 +30,9 @@ class FolderWatcher:
         self.folder: Final = folder
         self._steady = steady
         self._gone = gone
-        self._pending: Fingerprint | None = None  # of an edit that is not complete yet, as the last poll found it
-        self._unchanged_polls = 0  # since ``_pending`` has this value
-        self._polls = 0  # since the edit was found
+        self._pending: Fingerprint | None = None  # of an incomplete edit, as the last poll found it
+        self._unchanged_polls = 0  # polls since ``_pending`` last changed
+        self._polls = 0  # polls since the edit was found
         self._known = frozenset(_entries(folder))  # the fingerprint of the last completed edit
 
     def poll(self) -> bool:

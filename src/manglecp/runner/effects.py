@@ -1,7 +1,7 @@
 """Execution of actions that have effects: the operator approves each one, and a judged turn authorises it.
 
-The evidence is that of :mod:`manglecp.invoke`. A turn has the effect that the turn before authorised, with its outcome,
-and ends with the authorisation of the next one. An effect whose evidence is incomplete is refused.
+The evidence is built as in :mod:`manglecp.invoke`. A turn has the effect that the turn before authorised, with its
+outcome, and ends with the authorisation of the next effect. An effect whose evidence is incomplete is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from manglecp.toolhost import Dispatcher, Slots
 
 
 class _EffectCall(invoke.ActionCall, frozen=True, kw_only=True):
-    """A call whose id the executor chose."""
+    """A call with the id that the executor chose; the base class would compute another id."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "group", f"s{self.number}")
@@ -30,8 +30,8 @@ class _EffectCall(invoke.ActionCall, frozen=True, kw_only=True):
 class GatedExecutor:
     """Executes the actions of a dispatcher for one run.
 
-    ``approve`` takes the AID and the input JSON of an effect. ``selector`` names what selects, ``plugin_digest`` is
-    that of the plugin or its listing, ``sandbox`` the profile of its hosts.
+    ``approve`` takes the AID and the input JSON of an effect. ``selector`` names the selector, ``plugin_digest`` is
+    the digest of the plugin or of its listing, ``sandbox`` the profile of its hosts.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class GatedExecutor:
         )
         self._turns = invoke.Turns(invoke.RunTerms(run_id, admission_digest, f"confirm:operator/{run_id}", chain))
         self._call: _EffectCall | None = None  # the last effect that was authorised
-        self._outcome: invoke.StepOutcome | None = None  # of that effect
+        self._outcome: invoke.StepOutcome | None = None  # the outcome of that effect
         self._witness = ""
 
     async def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> ActionOutcome:

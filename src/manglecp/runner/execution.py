@@ -2,8 +2,8 @@
 
 The state of a run is a map from slots (0 to 7) to artifacts. A change of it, ``tx_patch`` in the log, is a list of the
 operations ``add``, ``replace`` and ``remove`` on ``/slots/<n>``, sorted by slot. It is applied as a whole or not at
-all; upstream (the Machina runner) leaves the operations before an invalid one applied. It covers the state alone, not
-files or networks.
+all; upstream (the Machina runner) leaves the operations before an invalid one applied. The change covers the
+state alone, not files or networks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from manglecp.toolhost import (
 if TYPE_CHECKING:
     from manglecp.harness import MutationReady
 
-MAX_OUTPUT_BYTES: Final = 1_048_576  # of one action, the limit of the Machina process contract
+MAX_OUTPUT_BYTES: Final = 1_048_576  # the limit of one output, from the Machina process contract
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ async def resolve(value: T | Awaitable[T]) -> T:
 
 
 MAX_STATE_BYTES: Final = 10 * 1024 * 1024  # a host rejects longer requests
-_MAX_SLOT: Final = 7  # of the operations in a log; hosts accept more
+_MAX_SLOT: Final = 7  # the highest slot of an operation in a log; hosts accept higher ones
 _SLOT_PATH: Final = re.compile(r"/slots/([0-7])")
 
 
@@ -131,14 +131,14 @@ def apply_state_patch(before: Mapping[int, Artifact], operations: Iterable[objec
 
 
 Authorise: TypeAlias = Callable[[str, str, str], "MutationReady | Awaitable[MutationReady | None] | None"]
-"""Takes AID, call id and input JSON of an action above tier 0; returns its authorisation, or None to refuse it."""
+"""Takes AID, call id and input JSON of an action above tier 0; returns the authorisation, or None to refuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginExecutor:
     """Executes the actions of all plugins of a dispatcher, for one identity.
 
-    All actions share the inputs of the run. An action gets those that its schema accepts, but none with a leading
+    All actions share the inputs of the run. An action gets those that its schema accepts, except names with a leading
     underscore, which are for the runner. Every call sends the whole state, because no host is kept between steps: a
     selector may take long. Without ``authorise``, the dispatcher refuses actions above tier 0, which have effects.
     """
@@ -164,7 +164,7 @@ class PluginExecutor:
 
 
 def read_actions(listing: bytes) -> list[MenuAction]:
-    """Return the actions in the output of ``--list``, for a menu. Those with effects do not count as deterministic."""
+    """Return the actions in the output of ``--list``, for a menu. Actions with effects are not deterministic."""
     catalogue = read_catalogue(listing)
     actions = []
     for tool in json.loads(listing)["tools"]:

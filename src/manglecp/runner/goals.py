@@ -16,14 +16,14 @@ from manglecp.runner.log import RunnerError
 from manglecp.toolhost import Slots
 from manglecp.wire import schema_errors
 
-_OF_THE_RUNNER: Final = frozenset({"AID.ASK_SUP.v1", "AID.NOOP.v1"})  # here selections, not actions
+_RUNNER_AIDS: Final = frozenset({"AID.ASK_SUP.v1", "AID.NOOP.v1"})  # selections in this runner, not actions
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
     """A goal of a goal pack."""
 
     goal_id: Annotated[str, Meta(pattern=r"^goal\.[A-Z0-9_\-.]+\.v\d+$")]
-    dsl_schema: dict[str, Any]  # of the inputs
+    dsl_schema: dict[str, Any]  # the JSON Schema of the inputs
     candidate_tags: tuple[str, ...]
     required_tools: Annotated[tuple[str, ...], Meta(min_length=1)]
     default_budget_profile: str
@@ -35,7 +35,7 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
         return any(occupancy) if self.any_slot_sufficient else bool(occupancy) and all(occupancy)
 
     def check(self, inputs: Mapping[str, Any], aids: Collection[str]) -> None:
-        """Raise :class:`RunnerError` for inputs that do not fit the schema, or without a required tool."""
+        """Raise :class:`RunnerError` for inputs that do not fit the schema, and for a missing required tool."""
         try:
             errors = schema_errors(dict(inputs), self.dsl_schema)
         except ValueError as error:
@@ -43,7 +43,7 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
         if errors:
             error_text = "; ".join(f"{error.path or '/'}: {error.message}" for error in errors[:5])
             raise RunnerError(f"the inputs do not fit {self.goal_id}: {error_text}")
-        if missing_tools := sorted({*self.required_tools} - {*aids} - _OF_THE_RUNNER):
+        if missing_tools := sorted({*self.required_tools} - {*aids} - _RUNNER_AIDS):
             raise RunnerError(
                 f"{self.goal_id} requires {', '.join(missing_tools)}, and the target offers {', '.join(aids)}"
             )
@@ -70,7 +70,7 @@ class GoalPack(msgspec.Struct, frozen=True, kw_only=True):
         return pack
 
     def find(self, goal_id: str | None) -> Goal:
-        """Return the goal whose id is the longest prefix of this one; None selects the only goal."""
+        """Return the goal whose id is the longest prefix of ``goal_id``; None selects the only goal."""
         if goal_id is None and len(self.goals) == 1:
             return self.goals[0]
         matching_goals = [goal for goal in self.goals if goal_id is not None and goal_id.startswith(goal.goal_id)]

@@ -48,7 +48,7 @@ def copy_json(value: Any) -> Any:
         raise ValueError(f"not a JSON value: {error}") from None
 
 
-SPEC_VERSION: Final = "1.4.2"  # of the Machina process contract
+SPEC_VERSION: Final = "1.4.2"  # the version of the Machina process contract
 PROFILE_ID: Final = "A"  # the profile of the contract
 
 # A UUID, or a run id of upstream: two 64-bit numbers in hexadecimal, not padded, so mostly 32 digits, sometimes fewer.
@@ -234,7 +234,7 @@ def verify(
 
 def _read_lines(file: Path) -> Iterator[bytes]:
     with file.open("rb") as stream:
-        while line := stream.readline(MAX_LINE_BYTES + 1):  # one byte too many: verify() refuses a longer line
+        while line := stream.readline(MAX_LINE_BYTES + 1):  # one byte over the limit: verify() refuses such a line
             yield line
 
 

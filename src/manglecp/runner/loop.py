@@ -1,7 +1,7 @@
 """The loop of a run. Each step builds a menu, selects an action, patches the inputs, executes, and commits the state.
 
 Every decision of a run follows from its request and from the return values of the caller's functions, and all of these
-are logged. So a run can be replayed from its log alone (:mod:`.playback`).
+are logged. Therefore a run can be replayed from its log alone (:mod:`.playback`).
 
 An action works on copies; its state and the patched inputs are committed only if it succeeds. Upstream is the Machina
 runner.
@@ -41,7 +41,7 @@ class Budget:
     """
 
     steps: int = 64
-    invalid_picks: int = 8  # in the whole run; one more ends it
+    invalid_picks: int = 8  # allowed in the whole run; one more ends the run
     visits: int = 3  # steps with the same menu and state; one more ends the run
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ META_TAG: Final = "tag.meta"  # actions with this tag are on every menu
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run: its menus have only actions with one of the ``candidate_tags``; an empty tuple is no restriction."""
+    """A request for a run. Its menus have only actions with a tag of ``candidate_tags``; empty is no restriction."""
 
     goal_id: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class _Loop:
     state: Slots
     step: int = 0
     invalid_picks: int = 0
-    visits: Counter[tuple[str, str]] = field(default_factory=Counter)  # by menu digest and state digest
+    visits: Counter[tuple[str, str]] = field(default_factory=Counter)  # visits by menu digest and state digest
 
     async def run(self) -> RunResult:
         self._emit(

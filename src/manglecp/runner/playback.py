@@ -1,7 +1,7 @@
 """Replay of a run from its log.
 
 The loop of the run is executed again with the recorded menus, selections, outcomes and goals; no policy and no action
-is started. Every event is compared with the log as a JSON value, except for :data:`_NOT_COMPARED`.
+is started. Every event is compared with the log as a JSON value, without the members in :data:`_NOT_COMPARED`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReplayResult:
 async def replay(
     log: Path | Iterable[bytes], *, key: bytes | None = None, head: str | None = None, end_required: bool = True
 ) -> ReplayResult:
-    """Verify the log as :func:`~.log.verify` does, with the same options, then replay it. Raises :class:`BrokenLog`."""
+    """Verify the log with the options of :func:`~.log.verify`, then replay it. Raises :class:`BrokenLog`."""
     verified_log = verify(log, key=key, head=head, end_required=end_required)
     start = verified_log.records[0]
     if start.event != START:
@@ -88,12 +88,12 @@ class _ReplayDiverged(Exception):
         self.divergence = divergence
 
 
-class _EndOfLog(BaseException):  # the loop makes outcomes of exceptions that selectors and actions raise
+class _EndOfLog(BaseException):  # not an Exception, which the loop turns into an outcome
     """The run continues after the last record of a log without end."""
 
 
 class _Recording:
-    """The functions of the caller, as recorded, and the sink that compares the events of the replay with the log."""
+    """Functions that return what the caller's functions returned, and a sink that compares the events with the log."""
 
     def __init__(self, records: Iterable[RunRecord]) -> None:
         self._records = tuple(records)
@@ -107,9 +107,9 @@ class _Recording:
         line, record = next(self.unread_records, (0, None))
         if record is None:
             raise ValueError("the run continues after the end of the log") if self._has_end else _EndOfLog
-        replayed = _without_uncompared(event, step, payload)
-        recorded = _without_uncompared(record.event, record.step, record.payload)
-        if canonical(replayed) != canonical(recorded):  # in Python, 1 == True
+        replayed = _compared_members(event, step, payload)
+        recorded = _compared_members(record.event, record.step, record.payload)
+        if canonical(replayed) != canonical(recorded):  # as JSON, because in Python 1 == True
             raise _ReplayDiverged(Divergence(line, step, recorded, replayed))
 
     def menu(self, _: Slots) -> Menu:
@@ -117,9 +117,9 @@ class _Recording:
         return Menu.read(self._recorded_payload("menu_built")["menu"])
 
     def select(self, _: Situation) -> Selection:
-        steps = (event for step, event in self._payloads if step == self._step)
-        raw = next((event for event in steps if event.startswith("selector_")), "selector_chosen")
-        return Selection.read(self._recorded_payload(raw))
+        step_events = (event for step, event in self._payloads if step == self._step)
+        raw_event = next((event for event in step_events if event.startswith("selector_")), "selector_chosen")
+        return Selection.read(self._recorded_payload(raw_event))
 
     def execute(self, _aid: str, _inputs: dict[str, Any], state: Slots, /) -> ActionOutcome:
         success = self._payloads.get((self._step, "tool_ok"))
@@ -138,6 +138,6 @@ class _Recording:
         return self._payloads[self._step, event]
 
 
-def _without_uncompared(event: str, step: int, payload: Mapping[str, Any]) -> dict[str, Any]:
+def _compared_members(event: str, step: int, payload: Mapping[str, Any]) -> dict[str, Any]:
     compared_payload = {name: value for name, value in payload.items() if name not in _NOT_COMPARED}
     return {"event": event, "step": step, "payload": compared_payload}

@@ -24,7 +24,7 @@ _LIMITS: Final = mangle.Limits(derived_facts=1_000_000, seconds=10.0)
 
 
 class RulesSelector:
-    """Evaluates a program for each selection, whose ``why`` is the proof. The constructor raises ``MangleError``.
+    """Evaluates a program for each selection; its proof is the ``why``. The constructor raises ``MangleError``.
 
     An error of the evaluation, and two values for one input, are an INVALID selection.
     """

@@ -32,7 +32,7 @@ MAX_ENTRIES: Final = 9_999  # a SID has four digits
 SID: Final = re.compile(r"SID[0-9]{4}")
 _MAX_NAME_LENGTH: Final = 256
 _MAX_TAGS: Final = 64
-# AIDs and tags may not contain "=", ":", "," and "|": Menu.digest joins them with these, without escaping.
+# AIDs and tags may not contain "=", ":", "," and "|": Menu.digest joins AIDs and tags with these characters, unescaped.
 _AID: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _TAG: Final = re.compile(r"[^\x00-\x20\x7f,:|=\ud800-\udfff]{1,128}")
 
@@ -226,7 +226,7 @@ def _parse_patch(patch_text: str) -> str | None:
         raise PatchRefused("other text than a patch between SID and END")
     tag, body = match.groups()
     text = _decode_base64(body) if tag == "INP64" else body
-    _decode_object(text)  # only for its errors
+    _decode_object(text)  # only to raise its errors
     return text
 
 
@@ -276,8 +276,8 @@ def _decode_base64(text: str) -> str:
 
 MAX_PATCH_DEPTH: Final = 32  # nested objects and lists; the limit of hosts written in C++
 MAX_PATCH_BYTES: Final = 65_536
-MAX_INPUTS_BYTES: Final = 1_048_576  # of all inputs after the merge, because the patches of a run add up
-MAX_BLOCKED_KEYS: Final = 64  # of a patch; the log has the whole path of each
+MAX_INPUTS_BYTES: Final = 1_048_576  # the limit after each merge, because the patches of a run add up
+MAX_BLOCKED_KEYS: Final = 64  # in a patch; the log has the whole path of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +299,7 @@ def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInput
         raise PatchRefused(f"the patch has more than {MAX_PATCH_BYTES} bytes")
     patch = _decode_object(input_patch_json)
     blocked_paths: list[tuple[str, ...]] = []
-    allowed_patch = _without_blocked_keys(patch, (), blocked_paths)
+    allowed_patch = _remove_blocked_keys(patch, (), blocked_paths)
     try:
         merged_inputs = {**copy_json(dict(inputs)), **allowed_patch}
         size = len(canonical(merged_inputs))
@@ -311,8 +311,8 @@ def merge_patch(inputs: Mapping[str, Any], input_patch_json: str) -> MergedInput
     return MergedInputs(merged_inputs, tuple(sorted(pointers)))
 
 
-def _without_blocked_keys(value: Any, path: tuple[str, ...], blocked: list[tuple[str, ...]]) -> Any:
-    """Return the part of a patch at ``path`` without blocked keys, and add the paths of these to ``blocked``.
+def _remove_blocked_keys(value: Any, path: tuple[str, ...], blocked: list[tuple[str, ...]]) -> Any:
+    """Return the part of a patch at ``path`` without blocked keys, and add the paths of removed keys to ``blocked``.
 
     Raises :class:`PatchRefused` for a patch that is nested too deep or has too many blocked keys.
     """
@@ -321,12 +321,12 @@ def _without_blocked_keys(value: Any, path: tuple[str, ...], blocked: list[tuple
     if len(path) >= MAX_PATCH_DEPTH:  # the patch itself has depth 1 and an empty path
         raise PatchRefused(f"the patch is nested more than {MAX_PATCH_DEPTH} deep")
     if isinstance(value, list):
-        return [_without_blocked_keys(item, (*path, str(index)), blocked) for index, item in enumerate(value)]
+        return [_remove_blocked_keys(item, (*path, str(index)), blocked) for index, item in enumerate(value)]
     members = {}
     for key, part in value.items():
         # An underscore or a lookalike at the beginning, or a NUL, at which a host written in C++ ends the key.
         if "\0" not in key and not unicodedata.normalize("NFKC", key).lstrip().startswith("_"):
-            members[key] = _without_blocked_keys(part, (*path, key), blocked)
+            members[key] = _remove_blocked_keys(part, (*path, key), blocked)
         elif len(blocked) < MAX_BLOCKED_KEYS:
             blocked.append((*path, key))
         else:

@@ -115,7 +115,7 @@ except OSError as error:
 
 @dataclass(frozen=True, slots=True)
 class PolicyLimits:
-    """The limits of a policy process; the defaults are those of upstream.
+    """The limits of a policy process; the defaults are the limits of upstream.
 
     This module enforces ``seconds`` (wall time) and ``output_bytes`` (stdout) by killing the process; the kernel
     enforces the others as resource limits.
@@ -168,7 +168,7 @@ class ExternalPolicy:
     argv: Sequence[str]
     allowed: Collection[str]  # absolute paths of executables; argv[0] must be one of them
     compatible: bool = False  # parse the output as upstream does, see parse_selection()
-    env: Mapping[str, str] = field(default_factory=dict)  # in addition to _INHERITED_VARIABLES
+    env: Mapping[str, str] = field(default_factory=dict)  # further variables besides _INHERITED_VARIABLES
     limits: PolicyLimits = field(default_factory=PolicyLimits)
     breaker: Breaker = field(default_factory=lambda: Breaker(time.monotonic))
 

@@ -53,7 +53,7 @@ _BODY_SECONDS: Final = 30.0  # time limit for reading a body
 _WATCH_AFTER_SECONDS: Final = 0.02  # most requests end earlier, and need no task that waits for a disconnect
 _READ_FACTOR: Final = 4
 """A body over the limit is read up to this multiple of it: many clients read no response before they have sent all."""
-_EXPOSED_HEADERS: Final = ("ETag", "Retry-After", "WWW-Authenticate")  # of responses, for CORS
+_EXPOSED_HEADERS: Final = ("ETag", "Retry-After", "WWW-Authenticate")  # response headers that pages may read
 _ALLOWED_HEADERS: Final = ("Accept", "Authorization", "Content-Type", "If-None-Match", "X-MangleCP-API-Key")
 _ZERO_WEIGHT: Final = re.compile(rb"q=0(?:\.0*)?")  # marks a media range as not accepted (RFC 9110)
 # Errors of HTTP only: status, whether a client may retry, and description.
@@ -97,7 +97,7 @@ class App:
             self._route("/ready", partial(self._send_status, must_be_ready=True), *read_methods),
             self._route(f"{base}/skills/{{skill:path}}", self._send_skill, *read_methods),
             self._route(f"{base}/ws", self._refuse_plain_http, *read_methods),
-            # In a set, because the last two paths are the same without a base.
+            # A set, because without a base the last two paths are the same.
             *(WebSocketRoute(path, self._websockets) for path in {f"{base}/ws", f"{base}/", base or "/"}),
         ]
         if metrics is not None:
@@ -245,7 +245,7 @@ class _Request:
     async def send_document(self, body: bytes, content_type: Header, etag: str, *headers: Header) -> None:
         """Send the document, or 304 if the client has it already."""
         cached = self.headers.get(b"if-none-match", b"").decode("latin-1")  # ETags, separated by commas
-        cached_etags = [tag.strip().removeprefix("W/") for tag in cached.split(",")]  # W/: a weak one
+        cached_etags = [tag.strip().removeprefix("W/") for tag in cached.split(",")]  # W/ marks a weak tag
         if cached == "*" or etag in cached_etags:
             await self.send(304, b"", (b"etag", etag.encode()), *headers)
         else:
@@ -339,7 +339,7 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
             else:  # over the limit: the length is counted, the bytes are not needed
                 body.clear()
     except asyncio.CancelledError:
-        if task is None or not timed_out or task.uncancel() > 0:  # cancelled by other code, perhaps in addition
+        if task is None or not timed_out or task.uncancel() > 0:  # other code cancelled the task, perhaps in addition
             raise
         raise malformed(f"The message did not arrive within {seconds:g} seconds", "$") from None
     finally:
@@ -350,7 +350,7 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
 
 
 def _check_media_types(headers: Mapping[bytes, bytes]) -> None:
-    """Raise unless the message is JSON and the client accepts JSON (TRANS-13)."""
+    """Raise WireError unless the message is JSON and the client accepts JSON (TRANS-13)."""
     media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if media_type != b"application/json":
         raise WireError("x-unsupported_media_type", "A message has the content type application/json", row=_NOT_JSON)

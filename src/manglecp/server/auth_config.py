@@ -27,7 +27,7 @@ class ResourceMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuthConfig:
-    """The method by which clients authenticate, and its data; without ``auth`` they do not authenticate."""
+    """The method by which clients authenticate, and its data; ``auth`` is None if they do not authenticate."""
 
     auth: Auth | None = None
     metadata: ResourceMetadata | None = None
@@ -37,7 +37,7 @@ class AuthConfig:
 
     @classmethod
     def of(cls, tokens: Path | None, jwt: dict[str, object] | None) -> AuthConfig:
-        """Accept the tokens of a file, access tokens (``jwt``: the fields of JwtSettings), or both; one is required."""
+        """Accept the tokens of a file, access tokens (``jwt``: fields of JwtSettings), or both; one is required."""
         from manglecp.server.auth import CombinedAuth
         from manglecp.server.auth.tokens import TokensFile
 

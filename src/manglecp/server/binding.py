@@ -30,7 +30,7 @@ class ListenOptions:
     host: str = "127.0.0.1"
     port: int = 8_000
     hosts: Sequence[str] = ()
-    """Names of the server that clients may send in the Host header, besides ``host``."""
+    """Names of the server that clients may send in the Host header, in addition to ``host``."""
     origins: Sequence[str] = ()
     """Origins whose web pages may send requests."""
     certificate: Path | None = None
@@ -64,7 +64,7 @@ def check_exposure(listen_options: ListenOptions, *, auth_required: bool) -> Non
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listen_options socket that several processes may share. Raises OSError."""
+    """Return a listening socket that several processes may share. Raises OSError."""
     import socket  # callers that only check options do not need it
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -45,7 +45,7 @@ class ServerSettings:
     evaluation_threads: int = 2
     """Threads that evaluate. If there are more threads than processors, each evaluation is slower."""
     max_queued_evaluations: int = 256
-    """Evaluations in the queue for a thread, at most."""
+    """Evaluations that wait for a thread, at most."""
     max_queue_wait: float = 5.0
     """The time after which a queued evaluation is refused with ``rate_limited``."""
     max_invocations: int = 256
@@ -67,13 +67,13 @@ class ServerSettings:
     worker: bool = True
     """Whether to resume runs whose process has ended."""
     worker_pause: float = 1.0
-    """The interval of the search for such runs."""
+    """The interval of the search for runs to resume."""
     ownership_time: float = 15.0
     """The time after which the ownership of a run ends, unless its worker renews it with a heartbeat."""
     probe_interval: float = 5.0
     """The interval of checking whether the store responds."""
     keep_decisions_ns: int = 30 * 24 * 3_600 * 10**9
-    """How long the decision log has decisions, in nanoseconds."""
+    """How long the decision log keeps decisions, in nanoseconds."""
     decision_content: Literal["full", "digests"] = "full"
     """Whether the decision log has the inputs of decisions, or only their digests."""
     log_decisions: bool = False

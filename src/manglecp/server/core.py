@@ -47,7 +47,7 @@ def strong_etag(data: bytes) -> str:
 
 
 class HandledRequest(NamedTuple):
-    """A handled message and its reply, for logs, metrics and traces; without the payload, except names of the pack."""
+    """A handled message and its reply, for logs, metrics and traces. Of the payload it has names only."""
 
     session: str
     transport: Transport
@@ -104,7 +104,7 @@ class Core:
         """Decodes long messages, one at a time."""
         self._observers = tuple(observers)
         self._manifests: dict[bool, tuple[Any, ManifestDocument]] = {}
-        """The cached manifests, with the endpoints of HTTP (True) and without (False), and the states they describe."""
+        """The cached manifests, with HTTP endpoints (True) and without (False), each after the state it describes."""
         self.sessions: set[Session] = set()
         """The persistent sessions, which receive new manifests."""
         self.pending: set[PendingRequest] = set()
@@ -120,7 +120,7 @@ class Core:
         send: Send | None = None,
         identity: Identity | None = None,
     ) -> Session:
-        """Return a new session. ``peer`` is the client's network address; persistent ones need ``send``.
+        """Return a new session. ``peer`` is the client's network address; a persistent session needs ``send``.
 
         With ``identity`` the session needs no credential: the caller has authenticated the principal.
         """
@@ -130,9 +130,9 @@ class Core:
         return session
 
     def manifest(self, *, http: bool = False) -> ManifestDocument:
-        """Return the current manifest; for HTTP it has the endpoints (requirement MANI-11).
+        """Return the current manifest; with ``http`` it has the endpoints (requirement MANI-11).
 
-        Before the pack is loaded, it has the pack's name, intents and limits, and the status ``booting``.
+        Before the pack is loaded, the manifest has the pack's name, intents and limits, and the status ``booting``.
         """
         revisions, revision = self.revisions, self.revisions.current
         state = (revision, revisions.status, dict(revisions.failures))
@@ -162,12 +162,12 @@ class Core:
 
     @property
     def pack_settings(self) -> Settings:
-        """The settings of the current pack revision; while booting, those of the pack's settings file."""
+        """The settings of the current pack revision; while booting, of the pack's settings file."""
         revision = self.revisions.current
         return self.revisions.outline if revision is None else revision.domain.pack.settings
 
     async def recheck(self) -> None:
-        """Check the credentials of all sessions again: one may have expired or been revoked."""
+        """Check the credentials of all sessions again: any may have expired or been revoked."""
         for session in tuple(self.sessions):
             try:
                 await session.recheck()

@@ -1,7 +1,7 @@
 """Evaluations of a pack's rules run in a small thread pool, behind a bounded FIFO queue.
 
 Under overload, an evaluation that cannot start soon is refused with ``rate_limited`` and a delay for the retry
-(requirement ERR-30), so that the others are not delayed.
+(requirement ERR-30), so that queued evaluations are not delayed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""uvicorn with its public options, on a socket of the caller, without its signal handlers."""
+"""A uvicorn server on a socket of the caller, with public options of uvicorn and without its signal handlers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from manglecp.server.tls import Tls
 PING_SECONDS: Final = 20.0
 """Idle connections need a ping at least every 30 seconds (requirement TRANS-09)."""
 _KEEP_ALIVE_SECONDS: Final = 75
-"""Idle connections are closed after this time. Proxies close theirs earlier, so none uses a closing connection."""
-_MAX_HEADER_BYTES: Final = 64 << 10  # buffered of an incomplete header section, trailer or chunk extension
-_WATCH_SECONDS: Final = 1.0  # between two checks of all connections
-_MAX_BUFFER_BYTES: Final = 64 << 20  # unsent bytes of a connection
+"""Idle connections are closed after this time. Proxies close theirs earlier, so no proxy uses a closing connection."""
+_MAX_HEADER_BYTES: Final = 64 << 10  # limit of an incomplete header section, trailer or chunk extension
+_WATCH_SECONDS: Final = 1.0  # the pause between two checks of all connections
+_MAX_BUFFER_BYTES: Final = 64 << 20  # limit of the unsent bytes of a connection
 _LINGER_SECONDS: Final = 10  # time limit for connections to close after the last reply
 _HANDSHAKE_REFUSAL: Final = (
     b"HTTP/1.1 426 Upgrade Required\r\nupgrade: websocket\r\nconnection: upgrade, close\r\ncontent-length: 0\r\n\r\n"
@@ -36,7 +36,7 @@ def _is_server_error(record: logging.LogRecord) -> bool:
 
 
 class _Connection(h11.Connection):
-    """Returns the head of a response together with the first part of its body: one write, one packet."""
+    """A connection that returns the head of a response with the first part of the body: one write, one packet."""
 
     _head: list[bytes]
 
@@ -125,7 +125,7 @@ class Listener:
             await asyncio.sleep(_WATCH_SECONDS)
             for connection in tuple(self._server.server_state.connections):
                 transport: asyncio.WriteTransport = connection.transport
-                # None unless this is a WebSocket. uvicorn gives no response to a handshake with a body or long headers.
+                # A ServerProtocol on a WebSocket. uvicorn does not respond to a handshake with a body or long headers.
                 handshake = getattr(connection, "conn", None)
                 if transport.get_write_buffer_size() > _MAX_BUFFER_BYTES:
                     transport.abort()

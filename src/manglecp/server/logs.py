@@ -1,6 +1,6 @@
 """Logs as JSON lines on standard error.
 
-Of the additional fields of a record only known ones are written. The server logs no messages and no credentials.
+Of a record's additional fields, only those in ``_FIELDS`` are written. The server logs no messages and no credentials.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure_logging(level: str = "info", *, as_json: bool = True, stream: TextIO | None = None) -> None:
-    """Log to ``stream`` (by default standard error) only: manglecp from ``level`` on, other packages warnings."""
+    """Log to ``stream`` (by default standard error) only: manglecp from ``level`` on, warnings of other packages."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: durations and kinds of replies, and the current load.
 
 Clients cannot create an unlimited number of label values: intents are those that the pack declares, and the number of
-tools is limited. Several processes that serve one address share a folder of metrics, and each can report the sums.
+tools is limited. Several processes that serve one address share a folder of metrics, and each reports the sums of all.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Metrics:
         self._status = self._gauge("manglecp_server_status", "Processes with this status.", ("status",))
 
     def _gauge(self, name: str, description: str, labels: tuple[str, ...] = ()) -> Gauge:
-        # With several processes, the value is the sum over those that run.
+        # With several processes, the value is the sum over the running ones.
         return Gauge(name, description, labels, registry=self._registry, multiprocess_mode="livesum")
 
     def __call__(self, event: HandledRequest) -> None:
@@ -56,7 +56,7 @@ class Metrics:
         self._duration.labels(*labels).observe((event.ended_ns - event.began_ns) / 1e9)
 
     def _tool_label(self, name: str) -> str:
-        """Return the name, or ``other`` after too many names: rules can derive them from facts of a client."""
+        """Return the name, or ``other`` after too many names: rules can derive names from facts of a client."""
         if len(self._tools) < _MAX_TOOLS:
             self._tools.add(name)
         return name if name in self._tools else _OTHER

@@ -1,9 +1,9 @@
 """Host, origin and framing checks of HTTP requests, before all other checks.
 
-They protect a local server from web pages of other sites, and a server behind a proxy from smuggled requests. A page
-that uses DNS rebinding sends a foreign Host header, and a cross-origin page sends a foreign Origin header. Programs
-send no Origin, and an IP address cannot be rebound. Starlette's TrustedHostMiddleware does not parse IPv6 hosts, cannot
-accept all IP addresses, and refuses without an error message (requirement TRANS-14).
+The checks protect a local server from web pages of other sites, and a server behind a proxy from smuggled requests. A
+page that uses DNS rebinding sends a foreign Host header, and a cross-origin page sends a foreign Origin header.
+Programs send no Origin, and an IP address cannot be rebound. Starlette's TrustedHostMiddleware does not parse IPv6
+hosts, cannot accept all IP addresses, and refuses without an error message (requirement TRANS-14).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _CLOSE_SECONDS: Final = 5.0  # time limit for the end of a refused connection
 
 
 class GuardMiddleware:
-    """Apply :class:`Guards` to every request, and refuse upgrades to other protocols and bodies with two lengths.
+    """Applies :class:`Guards` to every request, and refuses upgrades to other protocols and bodies with two lengths.
 
     The connection is closed after these refusals, and after each response to a request whose body was not read to its
-    end: a proxy may see the end of such a request elsewhere, so nothing that follows it is executed.
+    end: a proxy may see the end of such a request elsewhere, so what follows the request is not executed.
     """
 
     def __init__(self, app: ASGIApp, guards: Guards) -> None:
@@ -80,8 +80,8 @@ class GuardMiddleware:
 
 
 def _close_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Return both, wrapped: a response that starts before the request's body has ended gets ``Connection: close``."""
-    last_received: Message = {"more_body": True}  # as if there were a part before the first
+    """Wrap both, so that a response that starts before the end of the request's body gets ``Connection: close``."""
+    last_received: Message = {"more_body": True}  # the body is unread before its first part
 
     async def read() -> Message:
         nonlocal last_received

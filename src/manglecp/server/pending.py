@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _MAX_FOREIGN_BYTES: Final = 65_536
 _NOT_MCP: Final = "This server speaks MangleCP; `manglecp mcp serve` serves MCP clients"
 PendingMessage: TypeAlias = IntentRequest | InvokeRequest | DecideRequest
-"""The messages that become pending requests. Replies to all others need no evaluation and no run."""
+"""The messages that become pending requests. Replies to other messages need no evaluation and no run."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 def error_reply(error: WireError, request_id: str | None = None) -> Reply:
     """Return the error as a reply; ``request_id`` is None if the id of the request is not known."""
-    error.__traceback__ = error.__context__ = None  # the frames of both would keep the message in memory
+    error.__traceback__ = error.__context__ = None  # the frames of both tracebacks would keep the message in memory
     row = error.row  # the row of the error code in the table of all codes
     retry_after_ms = error.retry_after_ms if row.recoverable else None
     return Reply(encode(error.to_message(request_id)), row.status, error.code, retry_after_ms)

@@ -23,7 +23,7 @@ _MAX_RETRY_MS: Final = 10_000
 
 
 class Buckets:
-    """Token buckets by key, all with the same rate. The least recently used ones are evicted to bound memory."""
+    """Token buckets by key, all with the same rate. The least recently used buckets are evicted to bound memory."""
 
     MAX_KEYS: Final = 16_384
 
@@ -65,7 +65,7 @@ class RequestLimits:
     def charge(self, identity: Identity) -> None:
         """Count a request of an authenticated client. Raises ``rate_limited``.
 
-        The local user has no limit; anonymous clients have only that of their address (:meth:`charge_peer`).
+        The local user has no limit; anonymous clients have only the limit of their address (:meth:`charge_peer`).
         """
         if identity.trust not in ("local", "anonymous"):
             _raise_if_limited(self._identities.take(identity.name), "Too many requests")

@@ -123,7 +123,7 @@ class RevisionManager:
         """Open revisions with ``open_revision``; ``outline`` has the pack's settings before the pack is loaded.
 
         ``probe`` is called periodically in a thread, and raises StoreError if the store does not respond. ``is_shared``
-        returns whether processes on other machines use the same store, and may resume runs of this one.
+        returns whether processes on other machines use the same store, and may resume runs of this process.
         """
         self.outline = outline
         self.settings = settings or ServerSettings()
@@ -133,9 +133,9 @@ class RevisionManager:
         self.current: PackRuntime | None = None
         """The current revision; None while booting. Only :meth:`acquire` guarantees that its invoker stays open."""
         self._current_handle: RevisionHandle | None = None
-        self._handles: dict[asyncio.Task[None], RevisionHandle] = {}  # all that are not closed, by their tasks
+        self._handles: dict[asyncio.Task[None], RevisionHandle] = {}  # all handles that are not closed, by their tasks
         self._is_draining = False
-        self._drain_deadline = 0.0  # in the time of the event loop
+        self._drain_deadline = 0.0  # by the clock of the event loop
         self._failures: dict[str, str] = {}
         self.on_change: Callable[[], None] | None = None
         """The observer that is called after every change of the manifest."""
@@ -254,7 +254,7 @@ class RevisionManager:
                 return "same"
             try:
                 await self._load()
-            except Exception as error:  # of any kind: the previous revision can be served
+            except Exception as error:  # any error: the previous revision can still be served
                 if isinstance(error, PackError):
                     for problem in error.diagnostics:
                         _log.error("the pack cannot be loaded: %s", problem.render())
@@ -277,7 +277,7 @@ class RevisionManager:
                 _log.warning("the store does not respond: %s", error)
                 self.degrade(STORE, _STORE_FAILS)
             else:
-                if failed_before:  # a request that failed during this probe may have failed after it
+                if failed_before:  # else a request failed during this probe, perhaps after its check
                     self.restore(STORE)
 
     def drain(self) -> None:

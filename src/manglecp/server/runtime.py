@@ -1,8 +1,8 @@
 """The composition root of a server: open a pack as a message core, and serve the core.
 
-One process listens on a socket, or several that share only the socket and the store. SIGTERM and SIGINT drain: new
-requests are refused, pending ones end, sessions receive the last manifest. A second such signal ends the process at
-once. SIGHUP reloads the pack, the file of tokens and the certificate.
+One process listens on a socket, or several processes that share only the socket and the store. SIGTERM and SIGINT
+drain: new requests are refused, pending requests end, sessions receive the last manifest. A second SIGTERM or SIGINT
+ends the process at once. SIGHUP reloads the pack, the file of tokens and the certificate.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def open_core(
     """
     auth = auth or AuthConfig()
     async with AsyncExitStack() as stack:
-        # At most one store: it is opened with the first revision, so that the manifest does not wait for it.
+        # At most one store, opened with the first revision: the manifest does not wait for the store.
         stores: list[Store] = []
 
         @asynccontextmanager
@@ -88,7 +88,7 @@ async def open_core(
                     revisions.degrade("sandbox", message)
                 yield revision
 
-        failure_counts: Counter[str] = Counter()  # of open revisions, by fact generator that fails there
+        failure_counts: Counter[str] = Counter()  # how many open revisions have a failing part, by part
 
         def on_stale_facts(generator: str, error: str | None) -> None:
             # Each revision calls this with the first error of a generator, and with None once it succeeds again.
@@ -143,7 +143,7 @@ async def serve_http(
     watch: Callable[[Core], Awaitable[None]] | None = None,
     on_start: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve on ``listen_socket`` until a signal. Raises PackError, StoreError or ServeError if that cannot start.
+    """Serve on ``listen_socket`` until a signal. Raises PackError, StoreError or ServeError if the server cannot start.
 
     ``watch`` runs concurrently and reloads the pack; with it, a pack that cannot be loaded yet is no error.
     ``on_start`` is called with the URL: with a ``watch`` at once, else when the pack is loaded.
@@ -168,7 +168,7 @@ async def serve_http(
         await listener.begin()
         host, port = listener.address
         scheme = "http" if tls is None else "https"
-        url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"  # with a colon: IPv6
+        url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"  # a colon means IPv6
         _log.info("listening at %s; the pack is being loaded", url)
         try:
             async with _in_background(watch_credentials(core, auth.tokens)):
@@ -270,7 +270,7 @@ async def reload_on_change(
     on_reload: Callable[[ReloadResult], None] = lambda _: None,
 ) -> None:
     """Reload the pack after every completed edit, until cancelled. ``pause``: seconds between polls of the folder."""
-    # An edit is complete if the files are the same in the next poll, or in the next five polls if one is missing.
+    # An edit is complete if the files are the same in the next poll, or in the next five polls if a file is missing.
     watcher = await asyncio.to_thread(FolderWatcher, folder, steady=1, gone=5)
     with contextlib.suppress(PackError):  # an edit may repair the pack
         await revisions.wait_until_loaded()

@@ -64,7 +64,7 @@ class Session:
         """The ETag of the manifest that was sent last."""
         self._pending: dict[str, PendingRequest] = {}
         self._is_disconnected = False
-        """Whether the client is gone, which also cancels requests that are not registered yet."""
+        """Whether the client is gone: requests that are not registered yet are cancelled, too."""
         self._credential: Credential | None = None
         self._recheck_at = 0.0  # when the credential is checked next, by core.clock(); 0.0: with the next request
         if not core.auth.required:
@@ -181,7 +181,7 @@ class Session:
     async def handle(self, data: bytes, types: Collection[str] | None = None) -> Reply | None:
         """Handle a message in the calling task, and return the reply; None for a message without a reply.
 
-        ``types`` are the accepted message types; None means those of the transport.
+        ``types`` are the accepted message types; None means all types that the transport accepts.
         """
         result = await self._accept(data, types)
         if not isinstance(result, PendingRequest):
@@ -228,7 +228,7 @@ class Session:
         except WireError as error:
             # A decoding error has the id that the decoder found, if any. A cancel message has no id.
             request_id = error.id if message is None or isinstance(message, messages.Cancel) else message.id
-            # With the id of a pending request, the client would mistake this error for the reply to that request.
+            # With the id of a pending request, this error would look like the reply to the pending request.
             foreign = foreign_reply(data) if message is None else None
             reply = foreign or error_reply(error, None if request_id in self._pending else request_id)
         except Exception:
@@ -241,7 +241,7 @@ class Session:
         core, settings = self._core, self._core.pack_settings
         limit, structured_facts = settings.limits.max_message_bytes, settings.structured_facts
         try:
-            if len(data) <= _MAX_INLINE_BYTES or len(data) > limit:  # above the limit it is refused without decoding
+            if len(data) <= _MAX_INLINE_BYTES or len(data) > limit:  # above the limit, ``receive`` refuses it undecoded
                 return receive(data, limit, structured_facts=structured_facts)
             await self.identify()
             decode = partial(receive, data, limit, structured_facts=structured_facts)
@@ -277,7 +277,7 @@ class Session:
         Every replica can find a run by its key, so that a client can cancel after it has lost its connection.
         """
         pending, key = self._pending.get(message.payload.request_id), message.payload.request_key
-        if pending is not None:  # the rate limit does not count this: it saves work
+        if pending is not None:  # not counted by the rate limit: a cancellation saves work
             pending.cancel()
         elif key is not None:
             self._core.request_limits.charge_peer(self.peer)
@@ -333,7 +333,7 @@ class Session:
         progress = None if self._outbox is None else partial(self._send_progress, pending)
         try:
             reply = await pending.handle(self._core, self.name, progress)
-        except BaseException:  # this task was cancelled; a run with a key continues without it
+        except BaseException:  # this task was cancelled; a run with a key continues in its own task
             pending.disconnect()
             self._unregister(pending)
             pending.reply.cancel()

@@ -29,13 +29,13 @@ _MAX_CHUNKS: Final = 16
 _POLL_SECONDS: Final = 0.1
 """The pause between two checks whether the client has closed the output."""
 _READ_FACTOR: Final = 4
-"""A line is truncated at this multiple of the size limit of messages: it is still refused as too long."""
+"""Lines are truncated at this multiple of the size limit of messages, and still refused as too long."""
 
 
 async def serve_stdio(
     core: Core, streams: Streams, *, sent_manifest: bytes | None = None, stop: asyncio.Event | None = None
 ) -> None:
-    """Serve until the input ends or ``stop`` is set. If the manifest is ``sent_manifest``, it is not sent again."""
+    """Serve until the input ends or ``stop`` is set. A manifest equal to ``sent_manifest`` is not sent again."""
     writer = ThreadPoolExecutor(1, thread_name_prefix="manglecp-stdout")
     loop = asyncio.get_running_loop()
 
@@ -74,7 +74,7 @@ async def serve_stdio(
 
 
 async def _receive_all(core: Core, session: Session, input_fd: int) -> None:
-    """Pass the messages of the input to the session, until it ends. Raises PackError if the pack cannot be loaded."""
+    """Pass each message of the input to the session until the end. Raises PackError if the pack cannot be loaded."""
 
     async def read() -> None:
         with contextlib.suppress(ConnectionResetError):
@@ -97,7 +97,7 @@ async def _drain(session: Session, output_fd: int) -> None:
     """Wait for the replies to pending requests, which the client may still read (TRANS-27) unless it is gone."""
     drain_task = asyncio.create_task(session.drain())
     poll = select.poll()
-    poll.register(output_fd, 0)  # for POLLERR and POLLHUP, which are always reported: the client has closed its end
+    poll.register(output_fd, 0)  # 0: only POLLERR and POLLHUP, which report that the client has closed its end
     while not drain_task.done():
         if poll.poll(0):
             session.disconnect()
@@ -136,7 +136,7 @@ class _Input:
             self._room.release()
 
     def _read(self) -> None:
-        data = b"\n"  # any value but b"", which means the end
+        data = b"\n"  # any value except b"", which is the end of the input
         while data:
             self._room.acquire()
             try:

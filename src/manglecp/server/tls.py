@@ -35,7 +35,7 @@ class Tls:
         return self._context
 
     def renew(self) -> None:
-        """Read the files again. Raises ServeError for an invalid file, and changes nothing then."""
+        """Read the files again. Raises ServeError for an invalid file, without any change."""
         self._load()  # validates the files: the context in use must not get a certificate without its key
         if self._context is not None:
             self._context.load_cert_chain(self.certificate, self.key, _NO_PASSWORD)

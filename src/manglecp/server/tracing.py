@@ -1,4 +1,4 @@
-"""Spans of handled messages, created with the API of OpenTelemetry, which does nothing without its SDK.
+"""Spans of handled messages, created with the API of OpenTelemetry. Without the SDK, the API does nothing.
 
 A span is created once the reply exists, with the times at which the request began and ended. If the client sends a W3C
 trace context, the span belongs to the client's trace.

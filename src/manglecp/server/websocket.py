@@ -19,11 +19,11 @@ from manglecp.server.sessions import Session
 from manglecp.server.tracing import use_trace_context
 from manglecp.wire import WireError
 
-_GOING_AWAY: Final = 1001  # this and the next two are close codes of RFC 6455
+_GOING_AWAY: Final = 1001  # a close code of RFC 6455, as are the next two
 _UNSUPPORTED_DATA: Final = 1003
 _POLICY_VIOLATION: Final = 1008
 AUTHENTICATION_SECONDS: Final = 30.0
-"""The time limit for authentication, where it is required."""
+"""The time limit for authentication, on servers that require it."""
 _REVOKED: Final = "the credential is no longer valid"
 _LAST_MESSAGES_SECONDS: Final = 5.0
 """The time limit for unsent messages when the server ends."""
@@ -37,14 +37,14 @@ class WebSocketEndpoint:
         self._core = core
         self._limit = limit
         self._open_count = 0
-        self._ending = asyncio.Event()
-        self._none_open = asyncio.Event()
-        self._none_open.set()
+        self._end_requested = asyncio.Event()
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
 
     async def end(self) -> None:
         """Close all connections after their unsent messages."""
-        self._ending.set()
-        await self._none_open.wait()
+        self._end_requested.set()
+        await self._all_closed.wait()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._open_count >= self._limit:
@@ -53,7 +53,7 @@ class WebSocketEndpoint:
             await refuse_websocket(receive, send, error)
             return
         self._open_count += 1
-        self._none_open.clear()
+        self._all_closed.clear()
         try:
             await receive()  # websocket.connect
             await send({"type": "websocket.accept"})
@@ -64,7 +64,7 @@ class WebSocketEndpoint:
         finally:
             self._open_count -= 1
             if not self._open_count:
-                self._none_open.set()
+                self._all_closed.set()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_text(data: bytes) -> None:
@@ -78,7 +78,7 @@ class WebSocketEndpoint:
         async with session:
             read_task = asyncio.create_task(_read(session, receive))
             lost_task = asyncio.create_task(session.lost.wait())
-            end_task = asyncio.create_task(self._ending.wait())
+            end_task = asyncio.create_task(self._end_requested.wait())
             timeout_task = asyncio.create_task(_time_out_authentication(session))
             revoked_task = asyncio.create_task(session.revoked.wait())
             tasks = (read_task, lost_task, end_task, timeout_task, revoked_task)

@@ -1,7 +1,7 @@
 """Several processes that serve one address: all listen on the same socket and share the store.
 
 They are forked before the server is loaded. The parent forwards signals, and replaces processes that die. It ends all
-of them if several in a row die soon after their start, or if one reports an error of its options.
+of them if several die one after the other soon after their start, or if one reports an error of its options.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 _FORWARDED_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _EARLY_SECONDS: Final = 5.0
-"""A process that lived for less probably did not serve at all."""
+"""A process that lived for a shorter time probably did not serve at all."""
 _MAX_EARLY_DEATHS: Final = 5
 _ERROR_STATUSES: Final = (1, 2)
 """The statuses of a process that reported an error of its options or files: a new process would do the same."""
@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 def run_workers(count: int, serve: Callable[[], int], on_end: Callable[[int], None]) -> int:
     """Run ``serve``, which returns an exit status, in ``count`` processes until a signal ends them.
 
-    Return 0 if the processes return 0 after the signal, else the first other status. ``on_end`` is called with the id
-    of each process that has ended.
+    Return 0 if the processes return 0 after the signal, else the first status that is not 0. ``on_end`` is called with
+    the id of each process that has ended.
     """
     return _Workers(count, serve, on_end).run()
 
@@ -44,7 +44,7 @@ class _Workers:
         self._on_end = on_end
         self._started_at: dict[int, float] = {}
         self._is_stopping = False
-        self._early_deaths = 0  # in a row
+        self._early_deaths = 0  # consecutive ones
 
     def run(self) -> int:
         for number in _FORWARDED_SIGNALS:
@@ -73,7 +73,7 @@ class _Workers:
         """Fork, with signals blocked until the parent has recorded the child and the child has reset the handlers."""
         parent = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED_SIGNALS)
-        if self._is_stopping:  # a signal arrived before they were blocked
+        if self._is_stopping:  # a signal arrived before signals were blocked
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED_SIGNALS)
             return
         pid = os.fork()
@@ -83,7 +83,7 @@ class _Workers:
                 for number in _FORWARDED_SIGNALS:
                     signal.signal(number, signal.SIG_DFL)
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED_SIGNALS)
-                _die_with(parent)
+                _terminate_with(parent)
                 status = self._serve()
             except KeyboardInterrupt:
                 status = 130  # 128 + SIGINT, as in a shell
@@ -114,7 +114,7 @@ class _Workers:
                 os.kill(pid, number)
 
 
-def _die_with(parent: int) -> None:
+def _terminate_with(parent: int) -> None:
     """Have the kernel terminate this process when its parent dies."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

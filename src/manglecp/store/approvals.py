@@ -98,7 +98,7 @@ class Approvals:
         now_ms: int,
         lifetime_ms: int,
     ) -> tuple[Approval, bool]:
-        """Store a request and return it with True; return an equal one, pending or approved, with False.
+        """Store a request and return it with True; if an equal one is pending or approved, return that with False.
 
         Raises :class:`TooManyPending`.
         """

@@ -20,7 +20,7 @@ NOW: Final[dict[Dialect, str]] = {
     "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",  # 2440587.5: the start of 1970
     "postgresql": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
 }
-"""SQL expressions for the time in milliseconds, for statements that would need :meth:`Transaction.now_ms` before."""
+"""SQL expressions for the time in milliseconds, for statements that save a call of :meth:`Transaction.now_ms`."""
 
 PATIENCE: Final = 5.0  # timeout in seconds for a lock or a connection
 

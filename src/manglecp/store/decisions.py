@@ -123,13 +123,13 @@ class Decisions:
         if last is None:
             return 0
         end = last + 1 if keep is None else keep[0]
-        page = tx.execute(
+        limit_row = tx.execute(
             "SELECT entry FROM decision WHERE entry < ? ORDER BY entry LIMIT 1 OFFSET ?", (end, _MAX_PRUNED_RECORDS)
         ).fetchone()
-        through = end - 1 if page is None else page[0]
-        count = tx.execute("DELETE FROM decision WHERE entry <= ?", (through,)).rowcount
+        last_pruned = end - 1 if limit_row is None else limit_row[0]
+        count = tx.execute("DELETE FROM decision WHERE entry <= ?", (last_pruned,)).rowcount
         if count:
-            self._ledger.append(tx, _KIND, {"pruned_through": through, "count": count})
+            self._ledger.append(tx, _KIND, {"pruned_through": last_pruned, "count": count})
         return count
 
     def verify(self, tx: Transaction) -> list[str]:
@@ -142,12 +142,12 @@ class Decisions:
         return findings
 
     def _differences(self, tx: Transaction) -> Iterator[str]:
-        pruned_through, after = self._pruned_through(tx), 0
+        pruned_through, last_seq = self._pruned_through(tx), 0
         while True:
-            page = self._ledger.rows(tx, after, _PAGE_ENTRIES, kind=_KIND)
+            page = self._ledger.rows(tx, last_seq, _PAGE_ENTRIES, kind=_KIND)
             batches = {entry.seq: entry.body for entry in page if "digest" in entry.body}
             end = page[-1].seq if page else None
-            bound, values = ("", (after,)) if end is None else (" AND entry <= ?", (after, end))
+            bound, values = ("", (last_seq,)) if end is None else (" AND entry <= ?", (last_seq, end))
             rows = tx.execute(f"{_SELECT} WHERE entry > ?{bound} ORDER BY entry, position", values).fetchall()
             for entry, group in groupby(rows, key=lambda row: row[0]):
                 body = batches.pop(entry, None)
@@ -158,14 +158,14 @@ class Decisions:
             yield from (f"entry {entry}: its decisions are missing" for entry in batches if entry > pruned_through)
             if end is None:
                 return
-            after = end
+            last_seq = end
 
     def _pruned_through(self, tx: Transaction) -> int:
-        after = through = 0
-        while page := self._ledger.rows(tx, after, _PAGE_ENTRIES, kind=_KIND):
-            through = max(through, *(entry.body.get("pruned_through", 0) for entry in page))
-            after = page[-1].seq
-        return through
+        last_seq = pruned = 0
+        while page := self._ledger.rows(tx, last_seq, _PAGE_ENTRIES, kind=_KIND):
+            pruned = max(pruned, *(entry.body.get("pruned_through", 0) for entry in page))
+            last_seq = page[-1].seq
+        return pruned
 
 
 def _batch_digest(rows: Sequence[Sequence[Any]]) -> str:

@@ -1,9 +1,9 @@
 """The audit ledger: one append-only hash chain for the whole store.
 
 Every entry has a sequence number, a timestamp, a kind, a run and an identity, a body, and the hash of its predecessor
-(:mod:`manglecp.base.hash_chain`). Its own hash covers the canonical JSON of these. The head (number and hash of the
-last entry) has its own row. Each append locks this row, so that concurrent processes extend one chain, and it reveals
-truncation. A database owner can rewrite the whole chain, but a head that was noted elsewhere reveals that.
+(:mod:`manglecp.base.hash_chain`). The hash of an entry covers the canonical JSON of these. The head (number and hash of
+the last entry) has its own row. Each append locks this row, so that concurrent processes extend one chain; the head
+also reveals truncation. A database owner can rewrite the whole chain, but a copy of the head elsewhere reveals that.
 
 Bodies hold digests, ids, codes and times, never arguments, outputs or secrets.
 Append last in a transaction: other appenders wait until the transaction ends.
@@ -111,13 +111,13 @@ def read_line(line: bytes) -> LedgerEntry:
 
 Row = TypeVar("Row")
 
-MAX_FINDINGS: Final = 100  # "and more" replaces further ones
+MAX_FINDINGS: Final = 100  # "and more" replaces further findings
 
 
 class Verification(NamedTuple):
     """The result of verifying a ledger."""
 
-    head: Head  # of the last entry
+    head: Head  # the number and hash of the last entry
     entries: int  # the number of entries
     findings: list[str]
 
@@ -127,7 +127,7 @@ class Verification(NamedTuple):
 
 
 def _verify(rows: Iterable[Row], parse: Callable[[Row], LedgerEntry], expect: Head | None) -> Verification:
-    """Verify the chain of all rows. ``expect``: number and hash of an entry, noted earlier, that must be in it."""
+    """Verify the chain of all rows. ``expect``: number and hash, noted earlier, of an entry that must be in it."""
     findings: list[str] = []
     head = EMPTY
     number = 0
@@ -203,10 +203,10 @@ class Ledger:
         head = Head(seq, last_hash)
         values: list[Any] = []
         for entry, body in zip(entries, bodies, strict=True):
-            before_body = (head.seq + 1, at_ms, entry.kind, entry.run, entry.identity)
-            hashed_columns = (*before_body, msgspec.Raw(body), head.row_hash)
+            columns_before_body = (head.seq + 1, at_ms, entry.kind, entry.run, entry.identity)
+            hashed_columns = (*columns_before_body, msgspec.Raw(body), head.row_hash)
             own_hash = row_hash(dict(zip(COLUMNS, hashed_columns, strict=False)))  # all columns but the last, row_hash
-            values += (*before_body, body.decode(), head.row_hash, own_hash)
+            values += (*columns_before_body, body.decode(), head.row_hash, own_hash)
             head = Head(head.seq + 1, own_hash)
         insert = _insert_statement(len(entries))
         if tx.dialect == "postgresql":  # one round trip

@@ -2,8 +2,8 @@
 
 The tables are in the schema ``manglecp``. Write transactions are *read committed* and lock the rows they depend on;
 read transactions see one snapshot. Threads take connections from a small pool. If a connection breaks, the server rolls
-back its transaction, which raises :class:`.Busy`, or :class:`.CommitUnknown` if it was being committed. Lock time-outs,
-deadlocks and serialisation failures raise ``Busy`` as well.
+back its transaction, and the caller gets :class:`.Busy`, or :class:`.CommitUnknown` if the connection broke during the
+commit. Lock time-outs, deadlocks and serialisation failures raise ``Busy`` as well.
 
 ``synchronous = "normal"`` does not wait for the server's disk (``synchronous_commit = off``): a server crash may lose
 the last commits. ``full`` waits. psycopg is imported when a database is opened.
@@ -33,7 +33,7 @@ SCHEMA: Final = "manglecp"
 
 _MAX_CONNECTIONS: Final = 8
 
-_BEGIN_WRITE: Final = "BEGIN"  # with the isolation level of the session, because a short statement is faster
+_BEGIN_WRITE: Final = "BEGIN"  # the session sets the isolation level, because a short statement is faster
 _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _CREATION_LOCK: Final = 0x6D636973  # "mcis": an advisory lock, unlikely to be used by other programs

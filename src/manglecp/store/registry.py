@@ -117,7 +117,7 @@ class OfferSweep(NamedTuple):
     evicted: int
     """Entries deleted earlier, because the registry was above its limit."""
     evicted_unexpired: int
-    """The ``evicted`` offers that had an end of validity and had not reached it."""
+    """Evicted entries whose validity had an end in the future; entries without an end do not count."""
     more: bool
     """Whether entries or documents are left to delete. Commit before the next sweep, so that other writers proceed."""
 
@@ -164,7 +164,7 @@ class Registry:
     ) -> list[str]:
         """Return the macro ids of offers to this identity that refer to the skill (to any, if None), newest first.
 
-        The offers begin until ``latest_ms`` and end after ``now_ms``.
+        The validity of these offers begins at ``latest_ms`` or earlier, and ends after ``now_ms``.
         """
         statement = _SELECT_WITH_SKILL.format(condition="" if skill is None else "AND skill = ?")
         skills = () if skill is None else (skill,)
@@ -184,20 +184,20 @@ class Registry:
         if tx.dialect == "postgresql":
             # No writer may insert an entry between the test that a document is unused and its deletion.
             tx.execute("LOCK TABLE registry_document IN SHARE ROW EXCLUSIVE MODE")
-        expired_rows = tx.execute(_DELETE_LAPSED, (now_ms, batch)).fetchall()
+        lapsed_rows = tx.execute(_DELETE_LAPSED, (now_ms, batch)).fetchall()
         checked_rows = tx.execute(_NEXT_TO_CHECK, (now_ms + CHECK_MS, now_ms, batch)).fetchall()
-        _delete_unused_documents(tx, [*expired_rows, *checked_rows])
-        if batch in (len(expired_rows), len(checked_rows)):  # a full batch: there may be more of them
-            return OfferSweep(len(expired_rows), 0, 0, more=True)
+        _delete_unused_documents(tx, [*lapsed_rows, *checked_rows])
+        if batch in (len(lapsed_rows), len(checked_rows)):  # a full batch: more rows may be due
+            return OfferSweep(len(lapsed_rows), 0, 0, more=True)
         excess = tx.execute("SELECT count(*) FROM registry").fetchone()[0] - max_entries
-        to_evict = min(excess, batch - len(expired_rows))
+        to_evict = min(excess, batch - len(lapsed_rows))
         expired_or_unlimited = self._evict(tx, _EXPIRED_OR_UNLIMITED, now_ms, to_evict)
         unexpired = self._evict(tx, _UNEXPIRED, now_ms, to_evict - expired_or_unlimited)
         if unexpired:
             message = "the registry has room for %d macro-tools: %d were dropped before their validity ended"
             _log.warning(message, max_entries, unexpired)
         evicted = expired_or_unlimited + unexpired
-        return OfferSweep(len(expired_rows), evicted, unexpired, more=evicted < excess)
+        return OfferSweep(len(lapsed_rows), evicted, unexpired, more=evicted < excess)
 
     def _evict(self, tx: Transaction, condition: str, now_ms: int, count: int) -> int:
         if count <= 0:
@@ -208,7 +208,7 @@ class Registry:
 
 
 def _delete_unused_documents(tx: Transaction, rows: Iterable[Sequence[str]]) -> None:
-    """Delete those documents to which no entry refers any more; ``rows`` contain digests of documents."""
+    """Delete the documents in ``rows`` (digests) to which no entry refers any more."""
     digests = sorted({digest for row in rows for digest in row})
     for start in range(0, len(digests), _MAX_VALUES):
         page = digests[start : start + _MAX_VALUES]

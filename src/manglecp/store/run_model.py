@@ -61,7 +61,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     macro_id: str
     pack_digest: str
     request_digest: str
-    """Digest of the whole invocation: a second one with the same ``request_key`` must have the same digest."""
+    """Digest of the whole invocation, which must be the same in a second invocation with this ``request_key``."""
     request_key: str | None = None
     admission: bytes
     """The admission record. It holds digests only, so it is neither sealed nor deleted when the run ends."""
@@ -80,8 +80,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     request_key: str | None
     request_digest: str
     state: RunState
-    code: str | None  # why the run needs a decision, or was ended by one
-    step: int | None  # the number of the step that needs a decision; ``kind`` belongs to it
+    code: str | None  # why the run needs a decision, or why a decision ended it
+    step: int | None  # the number of the step that needs a decision; ``kind`` is that of the same step
     kind: StepKind | None
     fence: int  # the fencing token: a takeover and a decision increment it
     owner: str | None

@@ -44,7 +44,7 @@ ABORTED: Final = "aborted"
 DID_NOT_HAPPEN: Final = "did_not_happen"
 OUTCOME_UNKNOWN: Final = "outcome_unknown"
 POISONED: Final = "poisoned"
-_MAX_UNREADABLE: Final = 100  # runs that one call of take_over skips
+_MAX_UNREADABLE: Final = 100  # the most unreadable runs that one call of take_over skips
 
 OnPoisoned: TypeAlias = Callable[[Transaction, Run], None]
 """Called for a run that was parked as poisoned, in the same transaction, to append a ledger entry."""
@@ -99,7 +99,7 @@ _OLD_ANSWERS: Final = """
     SELECT run_id FROM runs WHERE answer_until_ms IS NOT NULL AND answer_until_ms <= ? ORDER BY answer_until_ms LIMIT ?
 """
 _OLD_RUNS: Final = "SELECT run_id FROM runs WHERE ended_ms IS NOT NULL AND ended_ms <= ? ORDER BY ended_ms LIMIT ?"
-# Returns a run and its number of takeovers, with the one that follows, unless the owner has released the run.
+# Returns a run and its number of takeovers. This one is included unless the owner has released the run.
 _SELECT_LAPSED: Final = """
     SELECT run_id, takeovers + CASE WHEN owner IS NULL THEN 0 ELSE 1 END FROM runs
     WHERE state = 'running' AND claim_until_ms <= ? AND pack_digest IN ({digests}) {condition}
@@ -123,7 +123,7 @@ _RELEASE: Final = """
     UPDATE runs SET owner = NULL, claim_until_ms = ?, touched_ms = ?
     WHERE run_id = ? AND fence = ? AND state = 'running'
 """
-# The factor of takeovers is 0 after progress, otherwise 1.
+# The placeholder that multiplies takeovers is 0 after progress, otherwise 1.
 _CONFIRM_OWNERSHIP: Final = """
     UPDATE runs SET revision = revision + ?, touched_ms = {now}, takeovers = takeovers * ?, slots = COALESCE(?, slots)
     WHERE run_id = ? AND fence = ? AND state = 'running'
@@ -246,7 +246,7 @@ class RunStore:
                     if on_poisoned is not None:
                         on_poisoned(tx, self.run(tx, chosen_id))
             except Unusable as error:
-                # The run is sealed with another key, or damaged: search on without it.
+                # The run is sealed with another key, or damaged: continue without this run.
                 if not chosen_id or len(unreadable) == _MAX_UNREADABLE:
                     raise
                 unreadable[chosen_id] = error
@@ -303,7 +303,7 @@ class RunStore:
 
         Return and raise as :meth:`record_starts` does; also :class:`.NotOpen` for a call that is not under way.
         """
-        # A revision for the ends together, and one for each settled step, which becomes its ``seq``.
+        # One revision for all ends together, and one for each settled step, whose ``seq`` it becomes.
         progress = any(end.state == StepState.DONE for end in ends)
         ownership = self._confirm_ownership(tx, run_id, fence, changes=len(settled) + 1, progress=progress, slots=slots)
         for end in ends:
@@ -323,7 +323,7 @@ class RunStore:
         tx.execute(_PUT_FAILURES, (run_id, tx.now_ms(), self._seals.seal(failures, "run_failures", run_id)))
 
     def failures(self, tx: Transaction, run_id: str) -> bytes | None:
-        """Return what :meth:`record_failures` stored, or None. :meth:`show` does not know runs without effects."""
+        """Return what :meth:`record_failures` stored, or None. Runs without effects have no row for :meth:`show`."""
         row = tx.execute("SELECT failures FROM run_failures WHERE run_id = ?", (run_id,)).fetchone()
         return None if row is None else self._seals.unseal(row[0], "run_failures", run_id)
 
@@ -470,14 +470,14 @@ class RunStore:
         return None if row is None else _read_run(row)
 
     def answer(self, tx: Transaction, run_id: str) -> bytes | None:
-        """Return the answer of a run; None if it has none yet, or it was deleted. Raises :class:`.NoRun`."""
+        """Return the answer of a run; None if the run has no answer yet, or it was deleted. Raises :class:`.NoRun`."""
         row = tx.execute("SELECT answer FROM run_values WHERE run_id = ?", (run_id,)).fetchone()
         if row is None:
             raise NoRun(run_id)
         return self._unseal(row[0], "runs", run_id, "answer")
 
     def kept(self, tx: Transaction, identity: str, run_id: str, name: str) -> bytes | None:
-        """Return a value that a run kept for later runs; None if the run is not one of ``identity``."""
+        """Return a value that a run kept for later runs; None if it kept no such value, or has another identity."""
         row = tx.execute(_SELECT_KEPT_VALUE, (run_id, name, identity)).fetchone()
         return None if row is None else self._seals.unseal(row[0], "run_kept", run_id, name)
 
@@ -547,7 +547,7 @@ def pauses() -> Iterator[float]:
 def _lapsed_query(
     pack_digests: Collection[str], run_id: str | None, excluded: Collection[str]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the query for the next run to take over, and its values but the first, which is the time."""
+    """Return the query for the next run to take over, and its parameters except the first, the current time."""
     condition = "" if run_id is None else "AND run_id = ?"
     if excluded:
         condition += f" AND run_id NOT IN ({', '.join('?' * len(excluded))})"

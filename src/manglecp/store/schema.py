@@ -5,7 +5,7 @@ Each part of the store (ledger, registry, …) is a :class:`SchemaPart` with its
 
 Statements are written once, with ``BIGINT``, ``TEXT`` and these placeholders, and :func:`translate` adapts them:
 ``{blob}`` is the type of bytes; ``{strict}`` follows the parenthesis that closes a table, and makes SQLite enforce the
-types of columns; ``{clustered}`` does the same, and SQLite stores rows in the order of the primary key.
+types of columns; ``{clustered}`` also makes SQLite store the rows in the order of the primary key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REVISION: Final = 8  # increment it with every change of a table
 
 
 class ByDialect(NamedTuple):
-    """Statements that differ between the dialects; the fields are named like :data:`.Dialect`."""
+    """Statements that differ between the dialects, in a field for each value of :data:`.Dialect`."""
 
     sqlite: Sequence[str]
     postgresql: Sequence[str]
@@ -38,7 +38,7 @@ class SchemaPart(NamedTuple):
 def read_part(package: str, name: str, *further: ByDialect) -> SchemaPart:
     """Return the part that the file ``sql/NAME.sql`` of a package defines, with further statements at its end.
 
-    Empty lines separate statements. One that begins with ``-- only postgresql`` is left out in SQLite.
+    Empty lines separate statements. A statement that begins with ``-- only postgresql`` is left out in SQLite.
     """
     text = files(package).joinpath("sql", f"{name}.sql").read_text("utf-8")
     statements = (
@@ -81,7 +81,7 @@ def translate(statement: str, dialect: Dialect) -> str:
 
 
 def has_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> bool:
-    """Return whether all parts are in ``store_part``. Raises :class:`Unusable` if one there has another revision."""
+    """Return whether all parts are in ``store_part``. Raises :class:`Unusable` if a part in it has another revision."""
     versions = dict(tx.execute("SELECT name, version FROM store_part").fetchall())
     for version in versions.values():
         _check_revision(version, name=name)
@@ -89,7 +89,7 @@ def has_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> boo
 
 
 def create_parts(tx: Transaction, parts: Iterable[SchemaPart], *, name: str) -> None:
-    """Create missing tables. The caller's transaction must exclude other processes that create them."""
+    """Create missing tables. The caller's transaction must exclude other processes that create tables."""
     tx.execute(translate(_STORE_PART, tx.dialect))
     for part in parts:
         if has_parts(tx, [part], name=name):

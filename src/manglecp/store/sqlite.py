@@ -76,7 +76,7 @@ class SqliteDatabase:
     @contextmanager
     def read_transaction(self) -> Iterator[SqliteTransaction]:
         with self._translate_errors():
-            if self.path == ":memory:":  # each connection would have a database of its own
+            if self.path == ":memory:":  # another connection would have a database of its own
                 with self._write_lock, _transaction(self._connection, "BEGIN DEFERRED") as tx:
                     yield tx
                 return
@@ -154,7 +154,7 @@ class SqliteDatabase:
             try:
                 execute("PRAGMA journal_mode = wal")
             except sqlite3.OperationalError as error:
-                # Another process is opening the new file too; for this lock SQLite itself does not wait.
+                # Another process is opening the new file too; SQLite itself does not wait for the lock of this change.
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.005)

@@ -1,6 +1,6 @@
 """Access to a store from an event loop: group commit on one writer thread, grouped reads on one reader thread.
 
-Each thread runs one batch at a time; jobs submitted meanwhile form the next. A thread that is idle gets its batch after
+Each thread runs one batch at a time; jobs submitted meanwhile form the next batch. An idle thread gets its batch after
 a few event-loop iterations, so that concurrent requests share one thread switch and one transaction. If the transaction
 fails, each job runs again in a transaction of its own, so that an error reaches only the caller that caused it: jobs
 must be repeatable. Results are delivered after the commit.
@@ -95,7 +95,7 @@ class _BatchThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._pending: list[_Job] = []
-        self._active = False  # a batch is lingering or under way
+        self._active = False  # whether a batch is being collected or executed
         self._drain_waiters: list[asyncio.Future[None]] = []
 
     def submit(
@@ -167,7 +167,7 @@ class _BatchThread:
     def _serve(self) -> None:
         while (task := self._batches.get()) is not None:
             self._run(*task)
-            del task  # free the results now: the next batch may come much later
+            del task  # frees its jobs now: the next batch may come much later
 
     def _deliver(self, loop: asyncio.AbstractEventLoop, batch: Sequence[_Job], results: Sequence[Any]) -> None:
         for job, result in zip(batch, results, strict=True):

@@ -1,6 +1,6 @@
 """Rule coverage: which rules of a pack fired during a test session, and which never did.
 
-A copy of the domain, whose base (the compiled program) records every evaluation, takes the place of the domain. Facts
+A copy of the domain takes its place; the base of the copy (the compiled program) records every evaluation. Facts
 and the rules of the kernel are not recorded.
 """
 
@@ -17,7 +17,7 @@ from manglecp.mangle.explain import rule_ref
 
 @dataclass(slots=True)
 class RuleRecord:
-    """Whether a rule ever fired. ``missing`` are the unmatched premises of the evaluation with the fewest."""
+    """Whether a rule ever fired. ``missing`` are the unmatched premises of the evaluation that had the fewest."""
 
     place: str  # file and line
     text: str
@@ -50,7 +50,7 @@ class PackCoverage:
         return (rule for rule in self.rules.values() if not rule.fired)
 
     def record(self, result: Result) -> None:
-        """Record which rules of the pack fired in an evaluation, and what the others lacked."""
+        """Record which rules of the pack fired in an evaluation, and what the other rules lacked."""
         for entry in result.explainer.coverage().rules:
             if entry.rule.clause.trust is not Trust.KERNEL:
                 key = (entry.rule.place, entry.rule.text)

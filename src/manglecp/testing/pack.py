@@ -41,9 +41,9 @@ def load_pack(
     """Load the pack in a folder. Raises :class:`manglecp.pack.diagnostics.PackError`.
 
     ``params`` are the parameters of the pack, ``programs`` the programs that its hosts may start. ``cache`` is the
-    folder for generated facts; True is that of the user, False none. ``degrade`` accepts a machine that cannot fully
-    sandbox the pack's Python files. ``coverage`` records which rules fire. Close the pack, or use it in a ``with``
-    block; otherwise it is closed when Python exits.
+    folder for generated facts; True: the folder of the user; False: none. ``degrade`` accepts a machine that cannot
+    fully sandbox the pack's Python files. ``coverage`` records which rules fire. Close the pack, or use it in a
+    ``with`` block; otherwise it is closed when Python exits.
     """
     sandbox = SandboxPolicy(degrade=degrade)
     options = PackOptions(folder, params or {}, programs=tuple(programs), sandbox=sandbox, cache=cache)
@@ -80,7 +80,7 @@ class GeneratedFacts:
 class Pack(AbstractContextManager["Pack"]):
     """A loaded pack. Its caller is ``local``, with the permission to see all policy, unless :meth:`as_caller` sets one.
 
-    ``hosts`` closes the host processes with the pack; variants share it, except those of :meth:`fresh`. ``functions``
+    ``hosts`` closes the host processes with the pack; variants share it, except a :meth:`fresh` pack. ``functions``
     replace actions by name; ``source`` has the fact generators, if there are any.
     """
 
@@ -125,12 +125,12 @@ class Pack(AbstractContextManager["Pack"]):
     def refresh_facts(self) -> Pack:
         """Run the fact generators again, and return the pack with their facts.
 
-        The new pack shares the store and the hosts of this one, whose invocations use the new facts as well.
+        The new pack shares the store and the hosts of this pack, whose invocations use the new facts as well.
         """
         if self.source is None:
             return self
         refreshed_pack = replace(self, domain=self.source.update())
-        if "invoker" in vars(self):
+        if "invoker" in vars(self):  # the cached property was used
             self.invoker.renew(refreshed_pack.domain)
             vars(refreshed_pack)["invoker"] = self.invoker
         return refreshed_pack
@@ -184,8 +184,8 @@ class Pack(AbstractContextManager["Pack"]):
     ) -> Decision:
         """Decide about a call: ``verdict`` is ``allow``, ``ask`` or ``deny``. Raises :class:`manglecp.testing.Refused`.
 
-        ``public_reasons`` are those that the caller would receive, ``reasons`` those of operators. With ``intent``, the
-        tool has to be proven for it.
+        ``public_reasons`` are the reasons that the caller would receive, ``reasons`` those that an operator would. With
+        ``intent``, the tool has to be proven for that intent.
         """
         now_ns = instant(now)
         payload = {
@@ -220,7 +220,7 @@ class Pack(AbstractContextManager["Pack"]):
 
     @cached_property
     def tool_names(self) -> frozenset[str] | None:
-        """The names of the tools that the program defines; None if a rule computes such a name."""
+        """The names of the tools that the program defines; None if a rule computes a tool name."""
         program = self.domain.program
         heads = [rule.head for rule in program.rules if rule.head.key == _MACRO]
         if any(isinstance(head.args[0], Variable | Apply) for head in heads):

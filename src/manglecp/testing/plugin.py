@@ -2,10 +2,10 @@
 
     pytest --pack examples/incident --pack-coverage
 
-The pack is that of ``--pack``, of ``manglecp_pack`` in pytest's configuration, or of the nearest folder above the test
-with a ``pack.toml``. It is loaded once per session; each test has a store and hosts of its own. Workers of pytest-xdist
-send their coverage to the controller. pytest imports this module wherever manglecp is installed, so all other modules
-of manglecp are imported only when a test needs them.
+The pack is given by ``--pack``, by ``manglecp_pack`` in pytest's configuration, or by the nearest ``pack.toml`` above
+the test. It is loaded once per session; each test has a store and hosts of its own. Workers of pytest-xdist send their
+coverage to the controller. pytest imports this module wherever manglecp is installed, so all other modules of manglecp
+are imported only when a test needs them.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     worker_output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if worker_output is not None:
         worker_output[_WORKER_COVERAGE] = {folder: coverage.as_json() for folder, coverage in packs.coverage.items()}
-    elif _below_minimum(session.config) and session.exitstatus in (
+    elif _find_insufficient(session.config) and session.exitstatus in (
         pytest.ExitCode.OK,
         pytest.ExitCode.NO_TESTS_COLLECTED,
     ):
@@ -141,13 +141,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for _, coverage in sorted(by_folder.items()):
         for line in coverage.lines():
             terminalreporter.line(escape_invisible(line))
-    for coverage in _below_minimum(config):
+    for coverage in _find_insufficient(config):
         minimum = config.getoption("--pack-coverage-fail-under")
         text = f"FAIL {escape_invisible(coverage.pack)}: {coverage.percent} % is less than {minimum} %"
         terminalreporter.line(text, red=True)
 
 
-def _below_minimum(config: pytest.Config) -> list[PackCoverage]:
+def _find_insufficient(config: pytest.Config) -> list[PackCoverage]:
     minimum = config.getoption("--pack-coverage-fail-under")
     coverages = config.stash[_PACKS].coverage.values()
     return [] if minimum is None else [coverage for coverage in coverages if coverage.percent < minimum]

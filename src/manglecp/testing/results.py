@@ -1,7 +1,7 @@
 """Results of intents and invocations, with assertions that explain their failures.
 
-An assertion is a method, such as ``answer.offers("x")``, that returns the tool, fact or reason that it found. If it
-fails, it raises ``AssertionError`` with the proof or why-not of the tool, including what a client would see only with
+An assertion is a method, such as ``answer.offers("x")``, that returns the found tool, fact or reason. A failed
+assertion raises ``AssertionError`` with the proof or why-not of the tool, including what a client would see only with
 the permission ``explain_policy``.
 Times of the type ``int`` are nanoseconds since 1970.
 """
@@ -134,7 +134,7 @@ class Run:
         return self.answer.next.continuation_facts
 
     def suggests(self, intent: str, **params: Any) -> messages.SuggestedIntent:
-        """Return the suggestion of this intent whose parameters include these."""
+        """Return the suggestion of this intent whose parameters include ``params``."""
         other_lines = []
         for suggested_intent in self.answer.next.suggested_intents:
             suggested_params = {} if suggested_intent.params is messages.UNSET else suggested_intent.params
@@ -172,8 +172,8 @@ class OfferedTool:
     effects: tuple[str, ...]
     needs_confirmation: bool
     reversible: bool
-    args: Mapping[str, Any]  # schemas by name
-    required: tuple[str, ...]  # names of arguments
+    args: Mapping[str, Any]  # the schemas of the arguments, by name
+    required: tuple[str, ...]  # the names of the required arguments
     steps: tuple[str, ...]  # names of actions
     skills: tuple[str, ...]
     resources: tuple[Resource, ...]
@@ -274,7 +274,7 @@ class Answer:
         return name in self.names
 
     def offers(self, *names: str) -> tuple[OfferedTool, ...]:
-        """Assert that all of these tools are offered; the failure shows what blocks the first that is missing."""
+        """Assert that all of these tools are offered; the failure shows what blocks the first missing tool."""
         return tuple(map(self.tool, names))
 
     def offers_only(self, *names: str) -> tuple[OfferedTool, ...]:

@@ -37,7 +37,7 @@ from manglecp.toolhost import (
 from manglecp.wire import WireError
 from manglecp.wire.messages import IntentRequest, InvokeRequest, InvokeResult
 
-_APPROVER: Final = OPERATOR._replace(name="approver")  # with every role, and not the caller (four eyes)
+_APPROVER: Final = OPERATOR._replace(name="approver")  # has every role, and is never the caller (four eyes)
 Function: TypeAlias = Callable[..., Any]
 
 
@@ -61,7 +61,7 @@ def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[st
         required_names = action.input_schema.get("required", ())
         try:
             signature = inspect.signature(function)
-            for names in (params, required_names):  # the function must accept all, and require no optional one
+            for names in (params, required_names):  # accepts all parameters, requires no optional one
                 signature.bind(**dict.fromkeys(names))
         except TypeError as error:
             raise TypeError(f"{name} takes {', '.join(params) or 'nothing'}; the function: {error}") from None
@@ -73,10 +73,10 @@ class FunctionDispatcher:
 
     def __init__(self, pack: Pack, functions: Mapping[str, Function], start_hosts: Callable[[], Awaitable[Dispatcher]]):
         self._actions = {action.aid: action for action in pack.actions.values()}
-        self._functions = functions  # by action name
+        self._functions = functions  # the functions, by action name
         self._start_hosts = start_hosts  # returns the same dispatcher at each call
         self._hosts: Dispatcher | None = None
-        self.calls: list[ActionCall] = []  # all of runs, and the failed ones of previews, in the order of their ends
+        self.calls: list[ActionCall] = []  # calls of runs, and failed calls of previews, in the order of their ends
 
     async def call(self, aid: str, **options: Any) -> ActionResult | DispatchError:
         """Call the function of an action, or a host if it has none; ``aid`` is the id of the action."""
@@ -86,7 +86,7 @@ class FunctionDispatcher:
         else:
             self._hosts = await self._start_hosts()
             result = await self._hosts.call(aid, **options)
-        arguments = msgspec.json.decode(options["input_json"])  # a fresh copy: the function may have changed the first
+        arguments = msgspec.json.decode(options["input_json"])  # decoded again: the function may have changed its copy
         if isinstance(result, ActionResult):
             if not options["call_id"].startswith(PREVIEW_CALL):  # a preview is for the approver, before the run
                 self.calls.append(ActionCall(action.name, arguments, msgspec.json.decode(result.output_json)))

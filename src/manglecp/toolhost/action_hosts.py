@@ -2,12 +2,12 @@
 
 Tools are proven with the rules and actions of the pack as it was read, so no host starts if a file has changed since.
 
-The operator decides the sandbox: ``strict``, or ``spawn`` with the programs that the operator allows, or the weaker
-profile that the pack requests, if the operator permits it. Actions share a host only with those of the same rights
-(:class:`HostRights`). All may read the folders that the settings of the pack name. A host that may start programs
-serves one call, and its processes are dead when that call is answered; no other host can create a process.
-Programs of an action with ``mutates=False`` are not trusted to only read: its host has a read-only workspace and no
-network, can write only its temporary folder, and its profile is never weaker than ``spawn``.
+The operator determines the sandbox: ``strict``; ``spawn`` with the programs that the operator allows; or a weaker
+profile, if the pack requests it and the operator permits it. Only actions with the same rights share a host
+(:class:`HostRights`). All hosts may read the folders that the settings of the pack name. A host that may start programs
+serves one call, whose answer is returned after all processes of the host are dead; no other sandboxed host can create a
+process. The programs of an action with ``mutates=False`` are not trusted to only read: the host of such an action has a
+read-only workspace and no network, can write only its temporary folder, and its profile is never weaker than ``spawn``.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class HostRights(NamedTuple):
     """The rights of a host, by which the actions of a pack are grouped."""
 
     may_start_programs: bool
-    may_write_folders: bool  # the folders that the settings of the pack name as writable
-    may_change: bool  # the workspace, and everything that a weaker profile permits
+    may_write_folders: bool  # those that the settings of the pack name as writable
+    may_change: bool  # whether it may write the workspace, and do what a weaker profile permits
 
 
 def program_finder(pack: Pack, environ: Mapping[str, str]) -> ProgramFinder:
     """Return the finder for programs of the pack, with the paths that the operator has set for them."""
-    # A path that is only a default is the choice of the pack author, and is ignored.
+    # Ignore a path that is still the default: the pack author chose it, not the operator.
     default_paths = {param.name: param.default for param in pack.settings.params if "/" in (param.default or "")}
     settings = {name: value for name, value in pack.params.items() if default_paths.get(name) != value}
     return ProgramFinder(environ, settings)
@@ -63,10 +63,10 @@ def program_finder(pack: Pack, environ: Mapping[str, str]) -> ProgramFinder:
 def group_actions(
     pack: Pack, may_start: Callable[[ActionDescription], bool], *, anything_changeable: bool
 ) -> dict[HostRights, list[str]]:
-    """Return action ids by rights, the least rights first.
+    """Return the action ids for each set of rights, the fewest rights first.
 
-    ``may_start`` returns whether an action may start programs. Without ``anything_changeable`` no host gets the right
-    ``may_change``, so that it does not split the actions into more groups.
+    ``may_start`` returns whether an action may start programs. Unless ``anything_changeable``, the right
+    ``may_change`` is False for all actions: it would only split them into more groups.
     """
     has_writable_folders = bool(pack.writable)
     groups: dict[HostRights, list[str]] = {}
@@ -83,7 +83,7 @@ def must_only_read(action: ActionDescription) -> bool:
 
 
 _FILE: Final = "actions.py"
-_RELOAD: Final = "read it again"  # the fix in a PackError
+_RELOAD: Final = "read it again"  # a fix that a PackError suggests
 _MAX_SETTINGS: Final = 100_000  # bytes: the kernel limits one environment variable to 128 KiB
 
 
@@ -102,9 +102,9 @@ async def serve_actions(
     """Start hosts for the actions of a pack and yield an entered dispatcher.
 
     ``workspace`` are the folders that actions may write (an action that starts programs and is declared read-only can
-    only read them); the first is their working directory. ``size`` is the number of hosts for each group of actions
-    with the same rights. ``programs`` are those that actions may start, by name or absolute path. ``on_outage`` is
-    called with the reason when no host of a group can be started, and with None when one is up again. Raises
+    only read them); the first is the working directory. ``size`` is the number of hosts for each group of actions with
+    the same rights. ``programs`` are those that actions may start, by name or absolute path. ``on_outage`` is called
+    with the reason when no host of a group can be started, and with None when a host is up again. Raises
     :class:`PackError` if the pack cannot be served as described.
     """
     plugins: list[ServedPlugin] = []
@@ -123,7 +123,7 @@ async def serve_actions(
 
 
 def _longest_timeout(pack: Pack) -> float:
-    """Return the longest timeout of an action, in seconds; a timeout in the environment limits all of them."""
+    """Return the longest timeout of an action, in seconds; or the timeout that the environment sets for all."""
     default = default_timeout(os.environ)
     if os.environ.get(TIMEOUT_VARIABLE, "").strip():
         return default
@@ -142,22 +142,22 @@ def _served_plugins(
     if len(json.dumps(dict(pack.params))) > _MAX_SETTINGS:
         raise PackError.at("", f"its settings have more than {_MAX_SETTINGS:,} bytes", fix="give shorter ones")
     weaker_profile = policy.weaker(pack.settings.sandbox)  # None: strict or spawn
-    # A weaker profile permits all programs. Actions that must only read keep ``spawn``, and may start all they name.
+    # A weaker profile permits all programs. Actions that must only read keep ``spawn``, with all programs they name.
     allowed_programs = (EVERY,) if weaker_profile else programs
     finder = program_finder(pack, environ)
     plugins = []
 
     def may_start(action: ActionDescription) -> bool:
         if weaker_profile is not None and not must_only_read(action):
-            # The profile none has no PID namespace to end after one call, so its actions share a host.
+            # In the profile none there is no PID namespace to end after a call: a single-use host has no advantage.
             return weaker_profile == "standard" and starts_programs(action.effects)
         return any(finder.startable(name, allowed_programs) is not None for name in action.spawn)
 
     anything_changeable = bool(workspace) or weaker_profile is not None
     for rights, aids in group_actions(pack, may_start, anything_changeable=anything_changeable).items():
-        part = replace(listing, catalogue={aid: listing.catalogue[aid] for aid in aids})
+        group_listing = replace(listing, catalogue={aid: listing.catalogue[aid] for aid in aids})
         writable = pack.writable if rights.may_write_folders else ()
-        command = part.command(
+        command = group_listing.command(
             environ,
             sandbox=weaker_profile if rights.may_change else None,
             programs=allowed_programs,
@@ -171,7 +171,7 @@ def _served_plugins(
             single_use=rights.may_start_programs,
             may_fork=rights.may_start_programs,
         )
-        plugins.append(ServedPlugin(part.catalogue, require_command(_FILE, command)))
+        plugins.append(ServedPlugin(group_listing.catalogue, require_command(_FILE, command)))
     return plugins
 
 
@@ -231,5 +231,5 @@ def profile_of(
 
 @cache
 def containment_problem(profile: Profile) -> str | None:
-    """Return why hosts of this profile get no PID namespace here; None if they get one, or the profile has none."""
+    """Return why hosts of this profile get no PID namespace here; None if they get one, or do not need one."""
     return measure(profile).missing_mechanisms.get("pid_namespace") if profile in CONTAINED else None

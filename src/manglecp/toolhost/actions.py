@@ -6,8 +6,8 @@ The tier of an action is the highest tier of its effects:
     2  system      other machines or processes are involved
     3  dangerous   payments, identities, irreversible and unknown effects
 
-``mutates=False`` declares an action read-only: tier 0. It is refused if an effect cannot be a read. An action that
-starts programs can be read-only if it does not use the network: :mod:`.action_hosts` keeps its programs from writing.
+``mutates=False`` declares an action read-only: tier 0. It is refused with an effect that is never a read. A read-only
+action may start programs if it does not use the network: :mod:`.action_hosts` keeps these programs from writing.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _TIERS: Final = {
     "process_spawn": SYSTEM,
     "dynamic_library_load": DANGEROUS,
 }
-_REMOTE: Final = frozenset({"browser", "network"})
-_CAN_BE_READS: Final = frozenset({"filesystem", "database"}) | _REMOTE
-_STARTS_PROGRAMS: Final = frozenset({"process", "proc_exec", "process_spawn"})
+_REMOTE_EFFECTS: Final = frozenset({"browser", "network"})
+_POSSIBLY_READ_ONLY: Final = frozenset({"filesystem", "database"}) | _REMOTE_EFFECTS
+_PROGRAM_EFFECTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
 
 
 def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
-    """Return the highest tier of the effects, or 0 without ``mutates``; then ValueError if one cannot be a read."""
+    """Return the highest tier of the effects; 0 without ``mutates``. Raises ValueError if an effect is never a read."""
     effects = tuple(effects)
     highest = max(map(_tier, effects), default=SAFE)
     if mutates or highest == SAFE:
         return highest
     # A program that reaches other machines cannot be kept from changing them.
-    is_local = _REMOTE.isdisjoint(effects)
-    allowed = _CAN_BE_READS | _STARTS_PROGRAMS if is_local else _CAN_BE_READS
+    is_local = _REMOTE_EFFECTS.isdisjoint(effects)
+    allowed = _POSSIBLY_READ_ONLY | _PROGRAM_EFFECTS if is_local else _POSSIBLY_READ_ONLY
     for effect in effects:
         if effect not in allowed and _tier(effect) > SAFE:
             raise ValueError(f"an action with the effect {effect!r} cannot be declared with mutates=False")
@@ -62,7 +62,7 @@ def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
 def _tier(effect: str) -> int:
     if effect in _TIERS:
         return _TIERS[effect]
-    if effect.startswith("x-"):  # an extension, whose suffix has no known meaning
+    if effect.startswith("x-"):  # an extension: its suffix, such as _read, has no meaning
         return DANGEROUS
     if effect.endswith("_read"):
         return SAFE
@@ -72,12 +72,12 @@ def _tier(effect: str) -> int:
 
 
 def starts_programs(effects: object) -> bool:
-    """Return whether an effect is to start programs; False if ``effects``, which may be untrusted, are not a list."""
-    return isinstance(effects, (list, tuple)) and not _STARTS_PROGRAMS.isdisjoint(effects)
+    """Return whether an effect starts programs; False for untrusted ``effects`` that are not a list."""
+    return isinstance(effects, (list, tuple)) and not _PROGRAM_EFFECTS.isdisjoint(effects)
 
 
 _DECLARATION: Final = "__manglecp_action__"  # the attribute of a function with its declaration
-_REPLACEMENT: Final = "__manglecp_served__"  # the attribute of a function with the one that is served in its place
+_REPLACEMENT: Final = "__manglecp_served__"  # the attribute of a function with the function that is served in its place
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -123,14 +123,15 @@ def action(
         @action(effects=["filesystem"], reversible=True)
         def apply_patch(path: str, patch: str, *, dry_run: bool = False) -> PatchResult: ...
 
-    ``effects`` are required: they decide the lease tier. ``mutates=False`` declares the action read-only, programs that
-    it starts included; ``timeout`` is in seconds; ``spawn`` names the only binaries that it may execute, by name or
-    absolute path; ``version`` is the last part of its action id. ``reversible`` declares that its effects can be
-    undone, ``idempotent`` that a second call with the same input changes nothing more. ``deterministic`` declares that
-    the same input and slots give the same result; ``replay_inputs`` names what else the result depends on; a client can
-    select actions by their ``tags``. ``preview`` names a read-only action that runs before approval, with the inputs
-    that it has parameters for. Approvers see its result, and result members that are parameters of the declared action
-    become inputs of that action. ``tool=False``: the action is no tool of its own if no rule names it as a step.
+    ``effects`` are required: they decide the lease tier. ``mutates=False`` declares the action read-only, with the
+    programs that it starts; ``timeout`` is in seconds; ``spawn`` names the only binaries that it may execute, by
+    name or absolute path; ``version`` is the last part of its action id. ``reversible`` declares that its effects can
+    be undone, ``idempotent`` that a second call with the same input changes nothing more. ``deterministic`` declares
+    that the same input and slots give the same result; ``replay_inputs`` names what else the result depends on; a
+    client can select actions by their ``tags``. ``preview`` names a read-only action that runs before approval, with
+    those inputs of the declared action that the preview has parameters for. Approvers see the result of the preview,
+    and members of this result that are parameters of the declared action become its inputs. ``tool=False``: the action
+    does not become a tool of the same name if no rule makes it a step.
     """
     lists = {"effects": effects, "spawn": spawn, "tags": tags, "replay_inputs": replay_inputs}
     for name, values in lists.items():
@@ -166,7 +167,7 @@ def action(
 
 
 def _check_effects(effects: Iterable[str]) -> None:
-    """Raise ValueError for an effect that looks like a misspelt one; other unknown effects count as dangerous."""
+    """Raise ValueError for a misspelling of a known effect; other unknown effects count as dangerous."""
     for effect in effects:
         if effect not in _TIERS and not effect.startswith("x-") and _tier(effect) == DANGEROUS:
             import difflib  # rarely needed, and hosts start often
@@ -188,7 +189,7 @@ def _attach(function: F, declared: Declaration) -> F:
 
 
 def serve_with(function: F, replacement: Callable[..., Any], declared: Declaration) -> F:
-    """Make a host serve ``replacement`` in place of the function, under its name; return the function."""
+    """Make a host serve ``replacement`` in place of ``function``, under its name; return ``function``."""
     for name in ("__name__", "__module__", "__doc__"):
         setattr(replacement, name, getattr(function, name))
     setattr(function, _REPLACEMENT, _attach(replacement, declared))
@@ -219,7 +220,7 @@ _SIGNATURE: Final = re.compile(
 )
 COROUTINE_FLAGS: Final = 0x80 | 0x200  # CO_COROUTINE and CO_ASYNC_GENERATOR of a code object
 _MAX_SECONDS: Final = 3_600
-_NOT_ROWS: Final = (str, bytes, bytearray, dict)  # iterables that are never meant as rows or as a row
+_NOT_ROWS: Final = (str, bytes, bytearray, dict)  # iterables that count neither as a list of rows nor as a row
 
 
 def external(
@@ -232,7 +233,7 @@ def external(
 
     ``mode`` has a ``+`` for each argument that is an input, and a ``-`` for each output. A question is one tuple of
     input values. The function gets them as arguments and returns rows of outputs; with one output, a row may be the
-    bare value. With ``batch=True`` it gets a list of questions and returns as many lists of rows. Values are plain
+    bare value. With ``batch=True`` it gets a list of questions, and returns a list of rows for each. Values are plain
     JSON, as the ``Decl`` of the predicate states. ``deterministic=False`` declares that answers may change; ``seconds``
     is the time for all questions of one evaluation round. A host serves the function as an action of tier 0.
     """

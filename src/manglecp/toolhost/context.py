@@ -1,7 +1,7 @@
 """The host's services for a running action: settings, slots, progress, logs, and errors that callers may read.
 
-An action that needs them has a parameter annotated ``Context``; callers do not see that parameter. Reports (progress,
-logs, lease events) leave the host on a descriptor of their own, one line of JSON each. Progress and logs are advisory:
+An action that needs these has a parameter annotated ``Context``, which callers do not see. Reports (progress, logs,
+lease events) leave the host on a descriptor of their own, one line of JSON each. Progress and logs are advisory:
 if the reader is slow, some are dropped and the next report states how many; the action never waits.
 
 Lease events are not dropped: those that cannot be sent go to standard error.
@@ -22,7 +22,7 @@ from manglecp.toolhost.state import Slots
 _MAX_DESCRIPTION: Final = 4_000  # characters
 _MAX_TRACE: Final = 16_000  # characters
 MAX_ERROR_MESSAGE: Final = 2_000  # characters of the message of an ActionError
-MAX_ERROR_DATA: Final = 16_384  # characters of its data, as JSON
+MAX_ERROR_DATA: Final = 16_384  # characters of the data of an ActionError, as JSON
 ACTION_CODE: Final = r"x-[a-z0-9][a-z0-9_-]{0,61}"
 
 
@@ -45,7 +45,7 @@ class ActionError(Exception):
 
 
 def describe(error: BaseException) -> str:
-    """Return the name and text of an exception (for a group, with its first member), even if its ``__str__`` raises."""
+    """Return name and text of an exception (of a group: with its first member); only the name if ``__str__`` raises."""
     name = type(error).__name__
     try:
         text = str(error)
@@ -92,7 +92,7 @@ def _encodable(text: str) -> str:
 
 SETTINGS: Final = "MANGLECP_SETTINGS"  # the environment variable with the settings of the pack: a JSON object of texts
 _MAX_LINE: Final = 4096  # PIPE_BUF: a line up to this size is written whole or not at all
-_MAX_TEXT: Final = 512  # characters of a message of an action
+_MAX_TEXT: Final = 512  # characters of a message or a level that an action reports
 _MAX_NUMBER: Final = 1e308  # nearly the largest float: a larger integer would be infinity for most readers of JSON
 _encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
 
@@ -101,19 +101,19 @@ class Reports:
     """Sends reports on a descriptor.
 
     Without a descriptor, logs and lease events go to standard error, and progress is dropped. Without
-    ``lease_events``, these are dropped: the issuer of the leases audits them itself.
+    ``lease_events``, lease events are dropped, because the issuer of the leases audits them.
     """
 
     def __init__(self, descriptor: int | None, *, lease_events: bool = True) -> None:
         self._descriptor = descriptor
         self._lease_events = lease_events
-        self._dropped = 0  # since the last report that was sent
+        self._dropped = 0  # the number of reports since the last sent one
         if descriptor is not None:
             os.set_blocking(descriptor, False)
             os.set_inheritable(descriptor, False)
 
     def send(self, event: str, details: Mapping[str, object]) -> None:
-        """Send one report, if there is room for it now."""
+        """Send one report. If the pipe has no room, drop it, or write a lease event to standard error."""
         is_lease_event = event.startswith("lease_")
         if is_lease_event and not self._lease_events:
             return
@@ -189,5 +189,5 @@ def _write_whole(descriptor: int, line: bytes) -> bool:
 def _write_stderr(text: str) -> None:
     try:
         sys.stderr.write(text)
-    except Exception:  # None, broken or closed, or replaced by the plugin
+    except Exception:  # standard error is None, broken or closed, or replaced by the plugin
         return

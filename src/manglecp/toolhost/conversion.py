@@ -1,9 +1,9 @@
-"""Makes JSON Schemas and converters of shapes (parsed type hints), and JSON text of Python values.
+"""Derives JSON Schemas and converters from shapes (parsed type hints), and encodes Python values as JSON.
 
 A converter turns JSON values into Python values. It accepts exactly what the schema of its shape describes (a property
 test compares the two), so ``1.0`` is an integer, ``true`` is not, and a string is never turned into a number. If a
 value fits several options of a union, the most specific one counts: an enum before ``Any``, ``int`` before ``float``
-for ``1`` and after it for ``1.0``; among equals, the first that is written.
+for ``1`` and after it for ``1.0``; among equally specific options, the first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ANNOTATIONS: Final = frozenset({"title", "description", "examples"})  # keyword
 
 
 def schema(shape: Shape) -> dict[str, Any]:
-    """Return the schema of every JSON value that fits the shape, and of no other."""
+    """Return the schema that accepts exactly the JSON values that fit the shape."""
     match shape:
         case Scalar("any"):
             return {}
@@ -45,7 +45,7 @@ def schema(shape: Shape) -> dict[str, Any]:
 
 
 def _conjunction(inner: dict[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema that requires both; a keyword never replaces a constraint of ``inner``."""
+    """Return a schema that requires ``inner`` and the keywords; a keyword never replaces a constraint of ``inner``."""
     if inner.keys() & keywords.keys() <= _ANNOTATIONS:
         return {**inner, **keywords}
     return {**keywords, "allOf": [inner, *keywords.get("allOf", ())]}
@@ -62,11 +62,11 @@ def _record_schema(record: ObjectOf) -> dict[str, Any]:
 
 Converter: TypeAlias = Callable[[Any], Any]
 _MAX_QUOTED: Final = 80  # characters of a value in a message
-_MAX_ERROR: Final = 400  # characters of the message of a constructor
+_MAX_ERROR: Final = 400  # characters of the error that a constructor raised
 
 
 class ConversionError(ValueError):
-    """A value that does not fit. Its path is built while the error propagates, so that valid values cost nothing."""
+    """A value that does not fit its shape. Its path is built as the error propagates, at no cost for valid values."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -74,7 +74,7 @@ class ConversionError(ValueError):
         self.path = ""  # a JSON pointer
 
     def inside(self, step: str | int) -> ConversionError:
-        """Prepend the name or index of the member that the value is in, and return the error."""
+        """Prepend ``step``, the name or index of the member that contains the value, to the path; return the error."""
         escaped = str(step).replace("~", "~0").replace("/", "~1")
         self.path = f"/{escaped}{self.path}"
         return self
@@ -169,7 +169,7 @@ def _array(item: Converter, build: Callable[[list[Any]], Any]) -> Converter:
     def convert(value: Any) -> Any:
         if type(value) is not list:
             raise _mismatch("an array", value)
-        return build([_at(index, item, element) for index, element in enumerate(value)])
+        return build([_convert_at(index, item, element) for index, element in enumerate(value)])
 
     return convert
 
@@ -178,7 +178,7 @@ def _fixed_array(items: list[Converter], build: Callable[[list[Any]], Any]) -> C
     def convert(value: Any) -> Any:
         if type(value) is not list or len(value) != len(items):
             raise _mismatch(f"an array of {len(items)}", value)
-        return build(list(map(_at, range(len(items)), items, value)))
+        return build(list(map(_convert_at, range(len(items)), items, value)))
 
     return convert
 
@@ -187,7 +187,7 @@ def _map(member: Converter) -> Converter:
     def convert(value: Any) -> Any:
         if type(value) is not dict:
             raise _mismatch("an object", value)
-        return {name: _at(name, member, element) for name, element in value.items()}
+        return {name: _convert_at(name, member, element) for name, element in value.items()}
 
     return convert
 
@@ -209,7 +209,7 @@ def _record(record: ObjectOf) -> Converter:
             if member is None:
                 raise ConversionError(f"{name[:_MAX_QUOTED]!r} is not a member of this object")
             convert_member, target = member
-            converted = _at(name, convert_member, element)
+            converted = _convert_at(name, convert_member, element)
             if target is not None:
                 arguments[target] = converted
         try:
@@ -227,7 +227,7 @@ def _union(options: tuple[Shape, ...]) -> Converter:
     pairs = [(option, converter(option)) for option in options]
 
     def sorted_converters(kind: type[int | float]) -> list[Converter]:
-        return [convert for _, convert in sorted(pairs, key=lambda pair: _looseness(pair[0], kind))]
+        return [convert for _, convert in sorted(pairs, key=lambda pair: _rank(pair[0], kind))]
 
     # The order must not depend on how `int | float` is written: `typing` treats both orders as the same hint.
     for_floats, for_others = sorted_converters(float), sorted_converters(int)
@@ -244,13 +244,13 @@ def _union(options: tuple[Shape, ...]) -> Converter:
     return convert
 
 
-def _looseness(option: Shape, kind: type[int | float]) -> int:
+def _rank(option: Shape, kind: type[int | float]) -> int:
     """Return the rank of an option of a union for values of type ``kind``; the lowest is tried first."""
     match option:
         case Constrained(inner, _):
-            return _looseness(inner, kind)
+            return _rank(inner, kind)
         case Union(options):
-            return min(_looseness(inner, kind) for inner in options)
+            return min(_rank(inner, kind) for inner in options)
         case EnumOf():
             return 0
         case Scalar("number"):
@@ -263,7 +263,7 @@ def _looseness(option: Shape, kind: type[int | float]) -> int:
             return 1
 
 
-def _at(step: str | int, convert: Converter, value: Any) -> Any:
+def _convert_at(step: str | int, convert: Converter, value: Any) -> Any:
     try:
         return convert(value)
     except ConversionError as error:
@@ -293,36 +293,36 @@ def _checks(keywords: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[Any], 
             yield f"{name} {limit!r}", _CHECKS[name](limit)
 
 
-_CheckFactory: TypeAlias = Callable[[Any], Callable[[Any], bool]]  # from the limit of a keyword to its check
+_CheckFactory: TypeAlias = Callable[[Any], Callable[[Any], bool]]  # takes the limit of a keyword, and returns the check
 
 
 def _numeric(fits: Callable[[Any, Any], bool]) -> _CheckFactory:
-    """Make checks that accept every value that is not a number, as JSON Schema does."""
+    """Return a factory of numeric checks, which accept every value that is not a number, as JSON Schema does."""
     return lambda limit: lambda value: type(value) not in (int, float) or fits(value, limit)
 
 
 def _length(kind: type[Any], fits: Callable[[int, int], bool]) -> _CheckFactory:
-    """Make checks of the length of values of one type, which accept every other value."""
+    """Return a factory of length checks for values of one type, which accept every value of another type."""
     return lambda limit: lambda value: type(value) is not kind or fits(len(value), limit)
 
 
 def _multiple_of(unit: float) -> Callable[[Any], bool]:
-    """Make a check in decimal arithmetic: in JSON, 0.3 is a multiple of 0.1."""
-    from fractions import Fraction  # slow to import, and few plugins have multiples
+    """Return a check in decimal arithmetic: in JSON, 0.3 is a multiple of 0.1."""
+    from fractions import Fraction  # slow to import, and few plugins use multipleOf
 
     exact_unit = Fraction(repr(unit))
     return lambda value: type(value) not in (int, float) or Fraction(repr(value)) % exact_unit == 0
 
 
 def _pattern(pattern: str) -> Callable[[Any], bool]:
-    from manglecp.toolhost.patterns import matcher  # imported already, by the check of the hint
+    from manglecp.toolhost.patterns import matcher  # already imported when the hint was checked
 
     search = matcher(pattern)
     return lambda value: type(value) is not str or search(value) is not None
 
 
 def _unique(_: bool) -> Callable[[Any], bool]:
-    # Only sets have this keyword. Their items are hashable, and never both booleans and numbers: True would equal 1.
+    # Only sets have this keyword. Items are hashable, and never mix booleans with numbers, where True equals 1.
     return lambda value: type(value) is not list or len(set(value)) == len(value)
 
 
@@ -375,7 +375,7 @@ def encode_value(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value that the JSON encoder does not support. The module of its class is imported already."""
+    """Convert a value that the JSON encoder does not support. The module that defines its class is imported already."""
     if isinstance(value, (set, frozenset)):
         try:
             return sorted(value)

@@ -31,8 +31,8 @@ from manglecp.toolhost.dispatch.messages import ActionResult
 from manglecp.wire import ANYTHING, Fault, Schemas, Shape, to_json, to_value
 
 _FILE: Final = "externals.py"
-BATCH: Final = 1_000  # the most questions of one call
-_GRACE: Final = 5.0  # seconds after its deadline in which dispatch itself returns the error of a call
+BATCH: Final = 1_000  # the most questions in one call
+_GRACE: Final = 5.0  # seconds that dispatch has, after the deadline of a call, to return its error
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ def serve_externals(
 ) -> Iterator[Mapping[str, External]]:
     """Start hosts for the external predicates of a pack and yield the predicates for the engine, by name.
 
-    ``size`` is the number of hosts. They get the strict sandbox unless ``sandbox`` permits the weaker profile that the
+    ``size`` is the number of hosts. Hosts get the strict sandbox unless ``sandbox`` permits the weaker profile that the
     pack requests. Raises :class:`PackError` if the pack cannot be served as described.
     """
     if not pack.externals or pack.externals_file is None:
@@ -142,11 +142,11 @@ def _shapes(pack: Pack) -> dict[str, Sequence[Shape]]:
     """Return the argument shapes of each external predicate, by name; without a declaration, any value fits."""
     shapes: dict[str, Sequence[Shape]] = {name: [ANYTHING] * each.arity for name, each in pack.externals.items()}
     for source in pack.sources:
-        with contextlib.suppress(MangleError, Fault):  # loading the rules reports these
+        with contextlib.suppress(MangleError, Fault):  # loading the rules reports these errors
             for decl in parse(source).decls:
                 external = pack.externals.get(decl.atom.predicate)
                 if external is not None and decl.span is not None:
-                    # Only this Decl is loaded, because the rules need the external predicates themselves.
+                    # Load this Decl alone: the rules cannot be loaded before their external predicates are served.
                     program = Program.load([Source(source.name, decl.span.text)])
                     schema = Schemas(program.predicates).find(external.predicate, external.arity)
                     shapes[external.predicate] = schema.shapes

@@ -5,8 +5,8 @@
 
 Each call of the function is a *pass*. All passes run in one process that usually lives as long as the pack is served,
 so that a module can keep state. A fact is a tuple: predicate and plain values. A :class:`Part` replaces the part of the
-same name; the facts outside parts are one more part. Parameters are settings of the pack, and ``cache``: a folder that
-outlives the process, or None. A host serves the function as an action of tier 0, which returns a pass in pieces.
+same name; the facts outside parts are one more part. The parameters are settings of the pack, and ``cache``: a folder
+that outlives the process, or None. A host serves the function as an action of tier 0, which returns a pass in pieces.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from manglecp.toolhost.actions import COROUTINE_FLAGS, SAFE, Declaration, check_
 from manglecp.toolhost.conversion import encode_json
 
 CACHE: Final = "cache"  # the parameter of a generator that gets the cache folder
-MAX_BLOCK_BYTES: Final = 262_144  # of encoded facts; a piece has less than three times as many, to fit into one answer
-PIECE_SECONDS: Final = 0.25  # after which a piece is returned, if it is not empty
+MAX_BLOCK_BYTES: Final = 262_144  # the most bytes of a block, encoded; a piece has less than three times as many
+PIECE_SECONDS: Final = 0.25  # a piece that is not empty is returned after this time
 _MAX_BLOCK_ROWS: Final = 256
 _MAX_SECONDS: Final = 3_600.0
 _MIN_EVERY: Final = 0.05  # seconds
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a pass is; ``total`` None if unknown."""
+    """The progress of a pass; ``total`` is None if unknown."""
 
     done: int
     total: int | None = None
@@ -53,9 +53,9 @@ def facts(
 ) -> Callable[[F], F]:
     """Declare a generator function whose facts are added to those of the pack.
 
-    ``predicates`` are those of its facts; ``every`` is the pause between passes in seconds; ``seconds`` is the time
-    limit of one pass; ``changes`` declares that only the first pass of a process yields all parts, and others only
-    those that changed; ``spawn`` names the only binaries that it may execute, if the operator allows them too.
+    ``predicates`` are the predicates of its facts; ``every`` is the pause between passes in seconds; ``seconds`` is the
+    time limit of one pass; ``changes`` declares that only the first pass of a process yields all parts, and a later
+    pass only the changed ones; ``spawn`` names the only binaries that a pass may execute, if the operator allows them.
     """
     if isinstance(spawn, str):
         raise TypeError("spawn is a list of strings, not a string")
@@ -101,7 +101,7 @@ class _Block(NamedTuple):
     part: str
     begins: bool  # whether the rows are the first of the part
     rows: list[Any]
-    size: int  # bytes that it adds to an answer
+    size: int  # bytes that the block adds to an answer
 
 
 class _Passes:
@@ -160,7 +160,7 @@ class _Passes:
                     loose_facts = []
         if loose_facts:
             self._add_loose_blocks(loose_facts)
-        while self._blocks and size < 2 * MAX_BLOCK_BYTES:  # what the first loop has left
+        while self._blocks and size < 2 * MAX_BLOCK_BYTES:  # blocks that the first loop has left over
             blocks.append(self._blocks.popleft())
             size += blocks[-1].size
         return {
@@ -191,19 +191,19 @@ class _Passes:
                 if len(block) <= 1:
                     raise ValueError(f"a fact of the part {part[:80]!r} has more than {MAX_BLOCK_BYTES:,} bytes")
                 middle = len(block) // 2
-                slices.extendleft((block[middle:], block[:middle]))  # the last one becomes the first
+                slices.extendleft((block[middle:], block[:middle]))  # extendleft reverses: the first half comes first
                 continue
             self._blocks.append(_Block(part, begins, block, size))
             begins = False
 
     def _arguments(self, settings: dict[str, str | None]) -> dict[str, Any]:
         hints = typing.get_type_hints(self._function)
-        names = [name for name in self._names if name in settings]  # others have their defaults
+        names = [name for name in self._names if name in settings]  # other parameters have defaults
         return {name: _convert_setting(name, settings[name], hints.get(name, str)) for name in names}
 
 
 def _encoded_size(part: str, rows: list[Any]) -> int:
-    r"""Return the bytes that the rows take in an answer: JSON within a JSON string, where ``"`` and ``\`` take two."""
+    r"""Return how many bytes the rows take in an answer: JSON within a JSON string, where ``"`` and ``\`` take two."""
     try:
         data = encode_json([part, rows]).encode()
     except UnicodeEncodeError:
@@ -212,7 +212,7 @@ def _encoded_size(part: str, rows: list[Any]) -> int:
 
 
 def _convert_setting(name: str, text: str | None, hint: Any) -> Any:
-    """Return the text of a setting as its parameter is annotated; raises TypeError or ValueError."""
+    """Convert the text of a setting to the annotated type of its parameter; raises TypeError or ValueError."""
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     if type(None) in options and not text:
         return None

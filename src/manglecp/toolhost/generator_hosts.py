@@ -25,7 +25,7 @@ from manglecp.toolhost.dispatch.catalogue import ActionProfile
 from manglecp.toolhost.dispatch.dispatcher import ServedPlugin
 from manglecp.toolhost.passes import FactGenerators, GeneratorHost, PassProgress
 
-_UNUSED_SECONDS: Final = 30 * 86_400  # after which a cache folder is removed
+_UNUSED_SECONDS: Final = 30 * 86_400  # a cache folder that is unused for longer is removed
 
 
 def cache_folder(pack: Pack, root: Path | None = None) -> Path:
@@ -70,11 +70,11 @@ def serve_facts(
     sandbox: SandboxPolicy | None = None,
     on_progress: Callable[[PassProgress], None] | None = None,
 ) -> Iterator[FactGenerators | None]:
-    """Yield the fact generators of a pack, or None if it has none. Their first pass starts their host.
+    """Yield the fact generators of a pack, or None if it has no generators. The first pass starts the host.
 
-    ``cache`` is the root of cache folders; True: this user's; False: no cache. ``programs`` are those that generators
-    may start if their ``spawn`` names them too, by name or absolute path. ``on_progress`` is called with the progress
-    of passes. Raises :class:`PackError`.
+    ``cache`` is the root of cache folders; True: the user's cache; False: no cache. ``programs`` (names or absolute
+    paths) may be started by generators whose ``spawn`` names them too. ``on_progress`` is called with the progress of
+    passes. Raises :class:`PackError`.
     """
     if not pack.generators or pack.generators_file is None:
         yield None

@@ -44,7 +44,7 @@ class Scalar(NamedTuple):
 
 
 class EnumOf(NamedTuple):
-    """One of these JSON values. ``results`` are their Python values, in order: the same, or members of an enum."""
+    """One of these JSON values. ``results`` are the Python values, in order: the same values, or members of an enum."""
 
     values: tuple[Any, ...]
     results: tuple[Any, ...]
@@ -105,7 +105,7 @@ _SCALARS: Final[dict[Any, Scalar]] = {
 }
 _ARRAYS: Final[dict[Any, Callable[[list[Any]], Any]]] = {list: list, Sequence: list}
 _QUALIFIERS: Final = ("Required", "NotRequired", "ReadOnly")
-_MAX_DEPTH: Final = 50  # of nested classes: a generic class can contain itself with ever new type arguments
+_MAX_DEPTH: Final = 50  # nested classes: a generic class can contain itself with ever new type arguments
 
 
 def shape(hint: Any, outer: tuple[Any, ...] = ()) -> Shape:
@@ -118,7 +118,7 @@ def shape(hint: Any, outer: tuple[Any, ...] = ()) -> Shape:
         return constrained(shape(arguments[0], outer), hint.__metadata__)
     if hint in _SCALARS:
         return _SCALARS[hint]
-    if getattr(origin, "_name", None) in _QUALIFIERS:  # by name: those of typing_extensions are other objects
+    if getattr(origin, "_name", None) in _QUALIFIERS:  # by name: typing_extensions has objects of its own
         return shape(arguments[0], outer)
     if origin is Literal:
         return enum_of(arguments, hint)
@@ -301,7 +301,7 @@ def _declaring_class(cls: Any, name: str, classes: Iterable[Any]) -> Any:
 
 
 def _bind(hint: Any, bindings: Bindings, owner: Any) -> Any:
-    """Return a hint of ``owner`` with its type variables replaced, except those that are unbound parameters of it."""
+    """Return a hint of ``owner`` with its type variables replaced, except unbound parameters of ``owner``."""
     variables = (hint,) if isinstance(hint, typing.TypeVar) else getattr(hint, "__parameters__", ())
     if isinstance(hint, type) or not variables:
         return hint

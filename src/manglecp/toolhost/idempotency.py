@@ -66,7 +66,7 @@ class AnswerCache(Generic[V]):
         return None if entry is None or entry.expires <= self._clock() else entry.value
 
     def keep(self, key: Hashable, value: V, size: int = 0, *, seconds: float = TTL) -> None:
-        """Store an answer of ``size`` bytes for ``seconds``; evict expired ones, and others if the cache is full."""
+        """Store an answer of ``size`` bytes for ``seconds``; evict expired answers, and others if the cache is full."""
         now = self._clock()
         self._drop(key)  # first, so that a key that is stored again becomes the newest entry
         while self._entries:

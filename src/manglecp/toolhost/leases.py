@@ -1,8 +1,8 @@
 """Leases: signed single-use tokens, each for one call until an expiry.
 
-Dispatch and a host share a key from the start of the host. With it, dispatch mints a token for exactly one call:
-action, input bytes, call id, highest tier, expiry. The host verifies it by the key, so it stores only used tokens. A
-process that can write to the pipe of a host, but has no token, cannot run an action.
+Dispatch and a host share a key from the start of the host. With this key, dispatch mints a token for exactly one
+call: action, input bytes, call id, highest tier, expiry. The host verifies a token with the key, so it stores only used
+tokens. A process that can write to the pipe of a host, but has no token, cannot run an action.
 
 A token is ``lease_<claims>.<mac>``, both base64url: the claims as a JSON array of fixed order, and HMAC-SHA256 over
 their base64url text, so that the claims of a forged token are never decoded. Times are those of CLOCK_MONOTONIC, which
@@ -38,7 +38,7 @@ class _Claims(NamedTuple):
     aid: str
     input_digest: str | None  # None: any input
     call_id: str | None  # None: any call
-    tier: int  # the highest that the action may have
+    tier: int  # the highest tier that the action may have
 
 
 def input_digest(input_json: str) -> str:
@@ -106,7 +106,7 @@ class LeaseBook:
         if claims.aid != aid:
             return "tool_mismatch"
         if claims.input_digest not in (None, input_digest) or claims.call_id not in (None, call_id):
-            return "input_mismatch"  # also for another call id: the contract has no reason of its own for that
+            return "input_mismatch"  # also for another call id, because the contract has no separate reason
         if claims.tier < tier:
             return "tier_insufficient"
         return None
@@ -130,7 +130,7 @@ def _base64url(data: bytes) -> bytes:
 
 
 def _verify(key: bytes, token: str) -> _Claims | None:
-    """Return the claims of a token that was minted with this key; None for any other, whose claims are not decoded."""
+    """Return the claims of a token that was minted with this key; None for others, without decoding them."""
     text, dot, mac = token.removeprefix(_PREFIX).partition(".")
     if not dot or not token.startswith(_PREFIX) or not token.isascii():
         return None

@@ -1,7 +1,7 @@
 """Passes of fact generators: their facts, the difference to the last pass, and the schedule.
 
-A pass is one call of a generator. It is fetched in pieces; the next piece is requested while this one is parsed. A pass
-is atomic: if it fails, is late or too large, or does not fit its declaration, no facts change. A generator that returns
+A pass is one call of a generator. It is fetched in pieces; while a piece is parsed, the next is requested. A pass is
+atomic: if it fails, is late or too large, or does not fit its declaration, no facts change. A generator that returns
 only changes would not repeat those of a failed pass, so its host is ended: the first pass of a host returns all facts.
 
 A pass blocks the calling thread. Its change is applied by :meth:`FactGenerators.commit`.
@@ -31,7 +31,7 @@ from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError
 from manglecp.wire import Fault, Schemas, read_fact
 
 _NO_FACTS: Final[frozenset[Fact]] = frozenset()
-_MODULUS: Final = 1 << 128  # of sums of hashes with 128 bits
+_MODULUS: Final = 1 << 128  # a hash sum has 128 bits
 
 
 class Change(NamedTuple):
@@ -42,7 +42,7 @@ class Change(NamedTuple):
     parts: Mapping[str, frozenset[Fact]]
     """The new facts of each part that differs; a part without facts is removed."""
     gains: Mapping[Fact, int]
-    """How many more (or fewer, if negative) parts contain a fact."""
+    """By fact: how many more (or fewer, if negative) parts contain it."""
     hash_sum: int
     """The new :attr:`GeneratedFacts.hash_sum`."""
 
@@ -71,7 +71,7 @@ class GeneratedFacts:
         return iter(self._counts)
 
     def change_to(self, new_parts: Mapping[str, Iterable[Fact]], *, complete: bool) -> Change:
-        """Return the change to these parts; if ``complete``, all other parts are removed, else they stay."""
+        """Return the change that sets these parts; if ``complete``, all other parts are removed, else they stay."""
         changed_parts: dict[str, frozenset[Fact]] = {}
         gains: dict[Fact, int] = {}
         removed_parts = {name: _NO_FACTS for name in self._parts if name not in new_parts} if complete else {}
@@ -145,10 +145,10 @@ class FactRows:
         return fact
 
 
-MAX_BYTES: Final = 1 << 28  # of one pass, encoded
+MAX_BYTES: Final = 1 << 28  # bytes of one pass, encoded
 _FILE: Final = "facts.py"
-_GRACE: Final = 5.0  # seconds after its deadline in which dispatch itself returns the error of a call
-_MAX_PAUSE: Final = 60.0  # seconds between passes because of slow or failed passes
+_GRACE: Final = 5.0  # seconds that dispatch has, after the deadline of a call, to return its error
+_MAX_PAUSE: Final = 60.0  # the most seconds that a slow or failed pass delays the next one
 _UNLIMITED: Final = sys.maxsize
 _MAX_DETAIL: Final = 300  # characters of an error of dispatch
 _CallResult: TypeAlias = ActionResult | DispatchError
@@ -179,7 +179,7 @@ class GeneratorHost:
             return run_coroutine_threadsafe(self._dispatcher.call(aid, inputs=inputs, timeout=seconds), self._loop)
 
     def end(self) -> None:
-        """End the process; the next call starts another one, without memory."""
+        """End the process; the next call starts a new one, without the memory of this one."""
         with self._lock:
             dispatcher, self._dispatcher = self._dispatcher, None
         if dispatcher is not None:
@@ -207,7 +207,7 @@ class PassProgress(NamedTuple):
     done: int | None  # ``done``, ``total`` and ``what`` are those of the last Progress that the generator yielded
     total: int | None
     what: str
-    facts: int  # so far
+    facts: int  # the number of facts so far
     seconds: float  # since the pass began
     over: bool = False
 
@@ -217,7 +217,7 @@ class PassResult(NamedTuple):
 
     generator: str
     change: Change
-    version: str  # of the facts of all generators after the commit of this pass
+    version: str  # the version of all facts after the commit of this pass
 
     @property
     def added(self) -> tuple[Fact, ...]:
@@ -252,16 +252,16 @@ class _Generator:
         self.facts = GeneratedFacts()
         self.rows: FactRows | None = None  # set by begin()
         self.due = 0.0  # on the monotonic clock
-        self.failures = 0  # in a row
+        self.failures = 0  # consecutive failed passes
 
     def schedule_next(self, began: float, *, succeeded: bool) -> None:
         """Schedule the next pass after a pause of ``every`` seconds.
 
-        The pause is at least as long as this pass took, unless it was the first. After failures in a row it is at least
-        1, 2, 4 … seconds.
+        The pause is at least as long as this pass took, unless it was the first. After consecutive failures it is also
+        at least 1, 2, 4 … seconds.
         """
         now = time.monotonic()
-        duration = min(now - began, _MAX_PAUSE) if len(self.facts) else 0.0  # without facts, it was the first pass
+        duration = min(now - began, _MAX_PAUSE) if len(self.facts) else 0.0  # no facts: this was the first pass
         self.failures = 0 if succeeded else self.failures + 1
         backoff = 0.0 if succeeded else min(2.0 ** (self.failures - 1), _MAX_PAUSE)
         self.due = now + max(self.description.every, duration, backoff)
@@ -356,7 +356,7 @@ class FactGenerators:
             self._host.end()
 
     def _fetch(self, generator: _Generator, began: float) -> tuple[dict[str, set[Fact]], bool]:
-        """Return the parts of a new pass, and whether these are all: if so, every other part is to be removed."""
+        """Return the parts of a new pass, and whether they are complete: if so, every other part is to be removed."""
         spec, rows = generator.description, generator.rows
         assert rows is not None, "begin() comes first"
         inputs = {
@@ -377,7 +377,7 @@ class FactGenerators:
             if process not in (None, piece.process):
                 raise PassError(spec.name, "its host was replaced in the middle of a pass")
             process = piece.process
-            if not piece.over:  # the host works on the next piece while this one is parsed
+            if not piece.over:  # the host works on the next piece while this process parses
                 request = self._request(spec, inputs, began)
             complete = complete or piece.first
             for name, begins, part_rows in piece.parts:

@@ -16,9 +16,9 @@ _NOT_SPACE: Final = (
     r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e"
     r"\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
 )
-# What the escapes stand for in a character class, as ECMAScript defines it; \d and \w are the same with re.ASCII.
+# By escape: the characters that it matches in ECMAScript, as members of a class. With re.ASCII, \d and \w match them.
 _SETS: Final = {r"\s": _SPACE, r"\S": _NOT_SPACE, r"\d": r"\d", r"\D": r"\D", r"\w": r"\w", r"\W": r"\W"}
-# An escaped "character" is not a surrogate; an opened "group" or class is not empty; a "repeat" is not possessive.
+# These do not match: an escaped surrogate (character), an empty group or class (group, open), a possessive repeat.
 _TOKEN: Final = re.compile(  # outside a character class
     r"""(?P<set>\\[sSdDwW])
     | (?P<character>\\(?:[tnrfv]|x[0-9a-fA-F]{2}|u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|[!-/:;=?@\[-`{-~\ ]))

@@ -2,7 +2,7 @@
 
 The file is read once; the same bytes are compared with the expected SHA-256 and compiled. That digest does not
 cover the modules that the file imports. Finding a plugin executes no code of it. Loading executes its top level, in a
-host that has sandboxed itself before, and hidden its protocol streams from the plugin.
+host that has already sandboxed itself and hidden its protocol streams.
 
 The id of ``apply_patch`` of ``workspace.py``, ``workspace/actions.py`` or ``workspace/actions/__init__.py`` is
 ``AID.WORKSPACE.APPLY_PATCH.v1``. Imported actions are omitted unless ``__all__`` names them. Loading raises for an
@@ -46,7 +46,7 @@ class Docstring:
             self._read_parameters(lines[heading + 1 :], _indent(lines[heading]))
 
     def _read_parameters(self, lines: list[str], heading_indent: int) -> None:
-        entry_indent: int | None = None  # of the first entry; a line that is indented more continues an entry
+        entry_indent: int | None = None  # that of the first entry; a line with a larger indent continues an entry
         name = ""
         for line in filter(str.strip, lines):
             indent = _indent(line)
@@ -73,7 +73,7 @@ _GENERATOR_FLAGS: Final = 0x20 | 0x200  # CO_GENERATOR and CO_ASYNC_GENERATOR of
 
 
 class PluginAction:
-    """An action of a plugin. ``convert`` makes its arguments from a JSON object; ``context`` is its Context parameter.
+    """An action of a plugin. ``convert`` makes arguments from a JSON object; ``context`` names its Context parameter.
 
     Raises :class:`HintError`, and TypeError or ValueError if its description has no JSON form.
     """
@@ -102,7 +102,7 @@ class PluginAction:
         self.convert: Final[Converter] = converter(inputs)
         descriptor = self._describe(schema(inputs), schema(shape(returns)))
         encode_value(descriptor)  # raises for values without a JSON form
-        self.descriptor = descriptor  # in a listing
+        self.descriptor = descriptor  # its entry in a listing
         self.parameters: Final = frozenset(descriptor["inputs_schema"]["properties"])
 
     def _field(self, name: str, hints: dict[str, Any]) -> Field:
@@ -147,7 +147,7 @@ class PluginAction:
 
 
 def _unwrap(function: Any) -> Any:
-    """Return the function inside its decorators, whose parameters are those of the action; raises HintError."""
+    """Return the innermost decorated function, which has the parameters of the action; raises HintError."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     if not hasattr(function, "__code__"):
@@ -158,7 +158,7 @@ def _unwrap(function: Any) -> Any:
 def _defaults(function: Any) -> dict[str, Any]:
     code = function.__code__
     positional = code.co_varnames[: code.co_argcount]
-    defaults = function.__defaults__ or ()  # of the last positional parameters
+    defaults = function.__defaults__ or ()  # they belong to the last positional parameters
     by_position = zip(positional[len(positional) - len(defaults) :], defaults, strict=True)
     return {**dict(by_position), **(function.__kwdefaults__ or {})}
 
@@ -194,12 +194,12 @@ class Source(NamedTuple):
     path: str
     module: str
     root: str
-    """The folder for ``sys.path``: its own or, for a module, the folder that contains its outermost package."""
+    """The folder for ``sys.path``: that of the file or, for a module, the one that contains its outermost package."""
     content: bytes
 
 
 def find(where: str, expected_sha256: str | None = None) -> Source:
-    """Find and read a file or an importable module; raises PluginError, also if it has another SHA-256."""
+    """Find and read a file or an importable module; raises PluginError, also if the SHA-256 is not the expected one."""
     path, module, root = _locate(where)
     try:
         with open(path, "rb") as file:
@@ -236,7 +236,7 @@ def load(plugin: str | Source) -> Plugin:
 
 
 def _line(error: BaseException, path: str) -> str:
-    """Return the last line of the file that the traceback names, or nothing."""
+    """Return the last line number of this file in the traceback, as text for a message; empty if there is none."""
     line, frame = "", error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == path:
@@ -246,7 +246,7 @@ def _line(error: BaseException, path: str) -> str:
 
 
 def _set_spec(module: ModuleType, folder: str | None) -> None:
-    """Give a module the attributes that imports from it need; ``folder`` is that of a package, or None."""
+    """Give a module the attributes that imports from it need; ``folder`` is the folder of a package, else None."""
     # type(os.__spec__) is ModuleSpec, without an import of importlib.
     spec = type(os.__spec__)(module.__name__, None, origin=module.__file__, is_package=folder is not None)
     if folder is not None:
@@ -256,7 +256,7 @@ def _set_spec(module: ModuleType, folder: str | None) -> None:
 
 
 def plugin_name(path: str) -> str:
-    """Return the name of a plugin: that of its file or, if that is ``actions`` or ``__init__``, of its folder."""
+    """Return the name of a plugin: its file name or, if that is ``actions`` or ``__init__``, the name of its folder."""
     folder, file_name = os.path.split(path)
     name = os.path.splitext(file_name)[0]
     while name in _GENERIC_NAMES and folder not in ("", "/"):
@@ -265,10 +265,10 @@ def plugin_name(path: str) -> str:
 
 
 def action_id(plugin: str, function: str, version: int) -> str:
-    return f"AID.{_part(plugin)}.{_part(function)}.v{version}"
+    return f"AID.{_aid_part(plugin)}.{_aid_part(function)}.v{version}"
 
 
-def _part(name: str) -> str:
+def _aid_part(name: str) -> str:
     """Return a name as a part of an action id: upper case letters, digits and ``_``, with a letter first."""
     part = re.sub(r"[^A-Z0-9_]", "_", name.upper())
     return part if part[:1].isalpha() else f"P{part}"
@@ -281,7 +281,7 @@ def _locate(where: str) -> tuple[str, str, str]:
         stem = os.path.splitext(os.path.basename(path))[0]
         if stem == "__init__":
             stem = os.path.basename(os.path.dirname(path))
-        return path, f"manglecp_plugin_{_part(stem).lower()}", os.path.dirname(path)
+        return path, f"manglecp_plugin_{_aid_part(stem).lower()}", os.path.dirname(path)
     if not where.endswith(".py") and _MODULE.fullmatch(where):
         origin = _path_of_module(where)
         if origin is not None:

@@ -7,7 +7,7 @@ C++ toolhost (upstream) reads ``"6abc"`` as slot 6, we refuse it. Texts have no 
 bits.
 
 A delta may name its base by digest (``base_digest``); a receiver that holds another base refuses it. A state is a plain
-dict of immutable artifacts, so a copy costs eight pointers. An action works on a copy.
+dict of immutable artifacts, so a copy is cheap. An action works on a copy.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def own_slots(slots: Mapping[int, Artifact]) -> Slots:
 
 
 def apply_state(document: object, base: Mapping[int, Artifact]) -> Slots:
-    """Return the state after ``document`` was received while ``base`` was held; a non-object changes nothing.
+    """Return the state after a receiver with the state ``base`` got ``document``; a non-object changes nothing.
 
     Raises :class:`StateError`, or :class:`BaseMismatch` if the document is a delta to another base.
     """
@@ -119,7 +119,7 @@ def fnv1a64(data: bytes) -> str:
 
 
 def _canonical(slots: Mapping[int, Artifact]) -> bytes:
-    # Two states may have the same text, because upstream escapes no delimiters, and its text has to be the same.
+    # Different states may have the same text: the text must be that of upstream, which escapes no delimiters.
     parts = []
     for slot in sorted(slots):
         artifact = slots[slot]

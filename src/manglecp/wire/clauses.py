@@ -82,8 +82,8 @@ class RefusedClause(NamedTuple):
 
 
 def fact_object(data: JSON) -> ClauseFact:
-    """Return the fact object of a clause without a body, with its time and source. Raises :class:`Fault`."""
-    clause = _convert(data)
+    """Return the fact object of a clause without a body, with its ``_FACT_MEMBERS``. Raises :class:`Fault`."""
+    clause = _read_clause(data)
     members = data if type(data) is dict else {}
     for name in ("pred", "args", "named_args"):
         if members.get(name) is not None:
@@ -91,7 +91,7 @@ def fact_object(data: JSON) -> ClauseFact:
     if clause.body:
         raise Fault("rules are not accepted from clients", "leave the body out").inside("body")
     fact = ClauseFact(pred=clause.head.predicate, args=[])
-    if _PREDICATE.fullmatch(clause.head.predicate) is None:  # the fact checker reports it as unknown
+    if _PREDICATE.fullmatch(clause.head.predicate) is None:  # the fact checker reports the predicate
         return fact
     for position, arg in enumerate(clause.head.args):
         with faults_at("head", "args", position):
@@ -114,7 +114,7 @@ def _convert_fact(fact: dict[str, Any]) -> ClauseFact | RefusedClause:
         return RefusedClause(name if type(name) is str else "", fault)
 
 
-def _convert(data: JSON) -> StructuredClause:
+def _read_clause(data: JSON) -> StructuredClause:
     try:
         return convert(data, StructuredClause)
     except RecursionError:

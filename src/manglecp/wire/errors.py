@@ -1,7 +1,7 @@
 """The error registry: every error of the protocol (MangleCP specification 09).
 
 Each code has its HTTP status, whether the client can recover from it, and the members of its ``details``. Custom codes
-begin with ``x-``. Text of a client is truncated, so that errors stay small.
+begin with ``x-``. Text that a client sent is truncated, so that errors stay small.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _MAX_WORD_LENGTH: Final = 128
 
 
 class WireError(Exception):
-    """An error that the client receives. ``id`` is the id of its request, None while that is unknown.
+    """An error that the client receives. ``id`` is the id of the failed request, None while that is unknown.
 
     ``row`` describes a custom code that is not in the registry.
     """

@@ -16,7 +16,7 @@ from manglecp.wire.predicates import MAX_NAME_LENGTH, RESERVED_PREFIX, Published
 from manglecp.wire.shapes import describe
 from manglecp.wire.values import to_value
 
-EntriesByName: TypeAlias = Mapping[str, Mapping[int, PublishedPredicate]]  # by name and arity
+EntriesByName: TypeAlias = Mapping[str, Mapping[int, PublishedPredicate]]  # by name, then by arity
 Accepts: TypeAlias = Callable[[Key, tuple[Value, ...]], bool]  # whether arguments conform to a predicate's bounds
 
 _MAX_SUGGESTIONS: Final = 20  # a fuzzy search is slow, and a request may have many unknown names
@@ -87,7 +87,7 @@ class FactChecker:
         return None if args is None else Fact(name, args, validity)
 
     def _find_assertable(self, name: str) -> Mapping[int, PublishedPredicate] | None:
-        """Return the predicates of this name by arity; None, with a violation, if clients may assert none of them."""
+        """Return the predicates of this name by arity; report a violation and return None if none is assertable."""
         by_arity = self.vocabulary.get(name)
         if by_arity is not None:
             if any(entry.assertable for entry in by_arity.values()):
@@ -105,7 +105,7 @@ class FactChecker:
         return None
 
     def _suggest(self, name: str) -> str | None:
-        """Return a suggestion, only of names that the manifest lists."""
+        """Return a suggestion, only of predicates that clients may assert."""
         if name not in self._suggestions and len(self._suggestions) < _MAX_SUGGESTIONS:
             assertable = (n for n, entries in self.vocabulary.items() if any(e.assertable for e in entries.values()))
             self._suggestions[name] = did_you_mean(name, assertable)
@@ -155,7 +155,7 @@ class FactChecker:
     def _report_type(
         self, entry: PublishedPredicate, position: int, item: Any, reason: Value | Fault, fact: dict[str, Any]
     ) -> None:
-        """Report that ``item`` is not a value (``reason`` is the fault), or a value that does not conform."""
+        """Report an ``item`` that is no value (``reason`` is the fault) or a wrong value (``reason`` is the value)."""
         expected = entry.arg_types[position]
         actual = _ARG_TYPES.get(type(item), "any")
         expected_text: str = expected
@@ -181,7 +181,7 @@ class FactChecker:
 
 
 def _path_of(entry: PublishedPredicate, position: int, fault: Fault, fact: dict[str, Any]) -> str:
-    """Return the path to the fault as the client wrote the fact; in a clause, only to the argument."""
+    """Return the path to the fault in the fact as the client wrote it; in a clause, the path ends at the argument."""
     if isinstance(fact, ClauseFact):
         return Fault("").inside("head", "args", position).path
     return fault.inside(*argument_path(entry.schema, position, fact.get("named_args") is not None)).path

@@ -21,7 +21,7 @@ from manglecp.wire.errors import malformed
 from manglecp.wire.predicates import Schema, Schemas
 from manglecp.wire.values import instant_of_milliseconds, read_instant, to_json, to_value
 
-WILDCARD: Final = mangle.Name("/_")  # in a retraction: matches any value, null in JSON
+WILDCARD: Final = mangle.Name("/_")  # in a retraction, matches any value; written as null in JSON
 UNBOUNDED: Final = "_"  # the start or end of an unbounded interval
 NOW: Final = "now"
 _TIME_MEMBERS: Final = ("at", "start", "end")
@@ -45,7 +45,7 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
     try:
         for shape, item in zip(schema.shapes, items, strict=True):
             value = to_value(item, shape)
-            if check and type(value) not in shape.whole_kinds:  # of other kinds, the shape accepts some values only
+            if check and type(value) not in shape.whole_kinds:  # the shape accepts only some values of this kind
                 schema.check(len(args), value)
             args.append(value)
     except Fault as fault:
@@ -70,7 +70,7 @@ def write_fact(fact: mangle.Fact, schemas: Schemas, *, wildcards: bool = False) 
 
 
 class InvalidFact(Fault):
-    """A fact whose arguments do not fit a predicate; ``issue`` and ``members`` are those of its :class:`.Violation`."""
+    """A fact whose arguments do not fit a predicate; ``issue`` and ``members`` go into its :class:`.Violation`."""
 
     def __init__(self, issue: str, message: str, fix: str | None = None, **members: int | None) -> None:
         super().__init__(message, fix)
@@ -202,7 +202,7 @@ SOURCE_TYPES: Final = ("server", "scan", "external", "client", "derived")  # the
 
 
 def check_source(data: Any, now: int) -> None:
-    """Raise :class:`Fault` if ``data`` is neither a source nor null. The server does not use it."""
+    """Raise :class:`Fault` if ``data`` is neither a source nor null. The server uses no source."""
     if data is None:
         return
     if type(data) is not dict:
@@ -221,7 +221,7 @@ def check_source(data: Any, now: int) -> None:
 
 
 def check_category(data: Any) -> None:
-    """Raise :class:`Fault` if ``data`` is neither a category nor null. The server does not use it."""
+    """Raise :class:`Fault` if ``data`` is neither a category nor null. The server uses no category."""
     if data is not None and (type(data) is not str or data not in PROVENANCE_CATEGORIES):
         quoted = quote(data) if type(data) is str else "the value"
         raise Fault(f"{quoted} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")
@@ -239,7 +239,7 @@ def parse_fact_objects(source: Source, now: int) -> list[dict[str, Any]]:
 
 
 def parse_fact_argument(name: str, text: str, now: int) -> list[dict[str, Any]]:
-    """Return the facts of a text whose final full stop may be missing; ``name`` is its name in error messages."""
+    """Return the facts of a text whose final full stop may be missing; error messages call the text ``name``."""
     return parse_fact_objects(Source(name, text.strip().removesuffix(".") + " ."), now)
 
 

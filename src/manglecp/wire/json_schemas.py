@@ -2,8 +2,8 @@
 
 Unknown members are allowed, and null counts as absent, as when a message is read. A client accepts more than the
 schemas: unknown words, and anything in the informational parts of a response. ``schema_parts.json`` adds what structs
-cannot express: facts, the details of errors, and conditions between members. ``message_reader`` does not check the
-first two: a request with invalid facts is still a message, and a client has to receive every error.
+cannot express: facts, the details of errors, and conditions between members. ``message_reader`` does not check facts
+or the details of errors: a request with invalid facts is still a message, and a client has to receive every error.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _components() -> dict[str, dict[str, Any]]:
 
 
 def _allow_nulls(component: dict[str, Any]) -> None:
-    """Allow null where a member is optional, and drop defaults: those of another server may differ."""
+    """Allow null where a member is optional, and drop defaults: another server may have other defaults."""
     required = component.get("required", [])
     for name, member in component.get("properties", {}).items():
         member.pop("default", None)
@@ -85,7 +85,7 @@ def _allow_nulls(component: dict[str, Any]) -> None:
 
 
 def _simplify(node: Any) -> None:
-    """Drop ``discriminator``, which is OpenAPI, and patterns beside ``enum`` or ``anyOf``, which are equivalent."""
+    """Drop ``discriminator``, which is OpenAPI, and a ``pattern`` beside an equivalent ``enum`` or ``anyOf``."""
     if isinstance(node, dict):
         node.pop("discriminator", None)
         if "enum" in node or "anyOf" in node:

@@ -23,13 +23,13 @@ from manglecp.wire.validation import check_conditions, convert_message, convert_
 from manglecp.wire.values import MAX_NESTING
 
 MAX_DEPTH: Final = 3 * MAX_NESTING + 20
-"""Three for each map, ``{"_type": "map", "value": [[key, value]]}``, and 20 for the message around the values."""
+"""Three levels for each map, ``{"_type": "map", "value": [[key, value]]}``, and 20 for the rest of the message."""
 MAX_PARTS: Final = 1_000_000  # arrays and objects in a message: three times those in 16 MiB of ordinary facts
 
-_LONG_BYTES: Final = 65_536  # above it, the garbage collector is paused
+_LONG_BYTES: Final = 65_536  # while a longer message is decoded, the garbage collector is paused
 _HEAD_BYTES: Final = 4_096  # searched for the id of a message that exceeds a limit
 _BOM: Final = b"\xef\xbb\xbf"
-# What a client assumes if a manifest leaves them out; the structs have the values of this server.
+# The values that a client assumes for absent members of a manifest; the structs default to the values of this server.
 _MANIFEST_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "protocol": {"conformance_level": 1},
     "capabilities": {"named_args": False},
@@ -47,7 +47,7 @@ def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> C
             envelope["payload"]["facts"] = ordinary_facts(facts)
         try:
             return msgspec.convert(envelope, CLIENT_TYPES[type_])
-        except msgspec.ValidationError:  # nulls count as absent, and each error is diagnosed
+        except msgspec.ValidationError:  # slower: nulls count as absent, and each error is diagnosed
             return convert_message(envelope, CLIENT_TYPES[type_])
     except WireError as error:
         error.id = _response_id(type_, envelope)
@@ -72,7 +72,7 @@ def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
 def _read_envelope(
     data: bytes, max_bytes: int, types: Mapping[str, type[Message]], other_direction: Mapping[str, type[Message]]
 ) -> tuple[str, dict[str, Any]]:
-    """Return the type, which is one of ``types``, and the object, whose payload is not checked further."""
+    """Return the type, which is one of ``types``, and the JSON object of the message, whose payload is not checked."""
     if len(data) > max_bytes:
         raise _with_leading_id(too_large(len(data), max_bytes), data)
     envelope = _decode_object(data)
@@ -101,13 +101,13 @@ def _read_envelope(
 
 
 def _response_id(type_: Any, envelope: Mapping[str, Any]) -> str | None:
-    """Return the id of the error response. A cancel itself gets no response."""
+    """Return the id of the error response; None if it is unknown, or for a cancel, to which no response is sent."""
     id_ = envelope.get("id")
     return id_ if type(id_) is str and id_ and type_ != "cancel" else None
 
 
 def _with_leading_id(error: WireError, data: bytes) -> WireError:
-    """Set the id that is found at the beginning of a message; none if the text there is not JSON (WIRE-06)."""
+    """Return the error with the id that is found at the beginning of a message, if the text there is JSON (WIRE-06)."""
     members = leading_members(data[:_HEAD_BYTES])
     id_ = _response_id(members.get("type"), members)
     with suppress(UnicodeEncodeError):
@@ -121,7 +121,7 @@ def _decode_object(data: bytes) -> dict[str, Any]:
     # Most messages have too few brackets to exceed a limit, even if those in strings are counted.
     may_exceed = data.count(b"[") + data.count(b"{") > min(MAX_DEPTH, MAX_PARTS)
     outline = brackets(data) if may_exceed else b""
-    if len(outline) > 2 * MAX_PARTS:  # two brackets each
+    if len(outline) > 2 * MAX_PARTS:  # two brackets for each
         raise _with_leading_id(malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$"), data)
     try:
         with gc_paused(len(data) > _LONG_BYTES):

@@ -1,8 +1,8 @@
 """The wire schemas of a program's predicates, and which of them are published.
 
 The direction in its declaration publishes a predicate: clients assert facts of ``input``, receive facts of ``output``,
-and do either with ``both``. Without a direction it is internal. Kernel predicates are never published, so that no
-client can assert them.
+and do either with ``both``. A predicate without a direction is internal. Kernel predicates are never published, so that
+no client can assert them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Schema:
     """A predicate on the wire, with one shape for each argument.
 
     ``arg_names`` is None unless every argument has a unique name. With ``untimed_now``, a client's fact without a time
-    holds at the evaluation time, otherwise always; a fact that has begun ends at the evaluation time at the latest.
+    holds at the evaluation time instead of always, and one that has begun ends at the evaluation time at the latest.
     """
 
     predicate: str
@@ -63,7 +63,7 @@ class Schemas:
     """The schemas of a program's predicates."""
 
     def __init__(self, predicates: Mapping[Key, Predicate]) -> None:
-        self._by_name: dict[str, dict[int, Schema]] = {}  # and by arity
+        self._by_name: dict[str, dict[int, Schema]] = {}  # by name, then by arity
         for predicate in predicates.values():
             self._by_name.setdefault(predicate.name, {})[predicate.arity] = schema_of(predicate)
 
@@ -115,7 +115,7 @@ _NUMBER_KINDS: Final = frozenset({"number", "float64"})
 
 @dataclass(frozen=True, slots=True)
 class PublishedPredicate:
-    """A published predicate. With ``has_joint_bounds``, whether an argument conforms depends on the others."""
+    """A published predicate. With ``has_joint_bounds``, the valid values of an argument depend on other arguments."""
 
     schema: Schema
     direction: Direction
@@ -170,7 +170,7 @@ def _direction_descriptors(predicate: Predicate) -> list[Atom]:
 
 
 def arg_type(shape: Shape) -> ArgType:
-    """Return the type of an argument in the manifest, ``any`` if there are several."""
+    """Return the type of an argument in the manifest; ``any`` if the shape allows several types."""
     are_boolean = [isinstance(member, Singleton) and member.value in (TRUE, FALSE) for member in shape.members]
     if all(are_boolean):
         return "boolean"

@@ -1,7 +1,7 @@
 """The facts profile: which facts a program accepts from clients and sends to them.
 
-It has only the predicates that the program's declarations publish. Every received fact is a session fact of the client,
-whatever its ``source`` is. A client can send every fact that it receives back unchanged.
+A profile has only the predicates that the program's declarations publish. Every fact that a client sends is a session
+fact, whatever its ``source`` is. A client can return every fact that it received, unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from manglecp.wire.shapes import Shape
 MAX_VIOLATIONS: Final = 1_000
 """The check ends after this number of violations, which bounds the size of the error."""
 
-_MANY_FACTS: Final = 500  # from here on, the garbage collector is paused
+_MANY_FACTS: Final = 500  # while more facts are read, the garbage collector is paused
 _UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),), ("macro_id",)), "input", ("string",))
 
 
@@ -78,7 +78,7 @@ class Profile:
         return list(dict.fromkeys(accepted))
 
     def check(self, facts: Iterable[Any], now: int) -> tuple[list[Fact], list[Violation]]:
-        """Return the valid facts, and the violations of the others. It stops after ``MAX_VIOLATIONS``."""
+        """Return the valid facts, and the violations of the others. The check stops after ``MAX_VIOLATIONS``."""
         checker = FactChecker(self._vocabulary, self.acceptance.accepts, now)
         accepted = []
         for index, data in enumerate(facts):
@@ -98,7 +98,7 @@ class Profile:
         wildcards: bool = False,
     ) -> dict[str, Any]:
         """Return the fact object. With ``wildcards`` the name ``/_`` becomes null, which matches any value."""
-        if fact.predicate == UPGRADE:  # of the protocol: no program declares it
+        if fact.predicate == UPGRADE:  # a predicate of the protocol, which no program declares
             written: dict[str, Any] = {"pred": UPGRADE, "args": list(fact.args)}
         else:
             written = write_fact(fact, self._schemas, wildcards=wildcards)
@@ -110,7 +110,7 @@ class Profile:
 
 
 def _find_missing(facts: Iterable[Any], required: Iterable[str]) -> list[str]:
-    """Return the required predicates without facts. Invalid facts count, too: their violation is reported."""
+    """Return the required predicates without facts. An invalid fact counts, too: its violation is reported."""
     distinct = list(dict.fromkeys(required))
     present = {name for fact in facts if type(name := _predicate_of(fact)) is str} if distinct else ()
     return [name for name in distinct if name not in present]

@@ -47,7 +47,7 @@ def derivation_lines(name: str, derivation: Derivation) -> Iterator[str]:
     yield Heading(f"why {name}: {derivation.selected_by}, {derivation.score}")
     yield f"  by {', '.join(derivation.rule_chain)}"
     yield from (f"  {fact_text(fact)}" for fact in derivation.supporting_facts)
-    # Policy must have permitted the tool; the tree has that for callers who may see policy.
+    # If policy permitted the tool, the tree shows the permission to callers that may see policy.
     children = derivation.tree.children if derivation.tree else ()
     pending = [(node, 1) for node in children if node.fact.startswith("permitted")]
     while pending:

@@ -20,17 +20,17 @@ from manglecp.base.text import escape_invisible
 from manglecp.wire.errors import SchemaError
 
 MAX_VISITS: Final = 4_000_000
-_MAX_REFERENCE_VISITS: Final = 1_000_000  # of schemas with references
-_MAX_PAIRS: Final = 100_000  # distinct pairs of subschema and value, in the computation of these visits
+_MAX_REFERENCE_VISITS: Final = 1_000_000  # instead of MAX_VISITS, for schemas with references
+_MAX_PAIRS: Final = 100_000  # distinct pairs of subschema and value that the estimate of these visits computes
 _NARROW: Final = 2  # up to this breadth the cost is not computed: messages are limited in size
 
-# Keywords whose subschemas apply to the value itself (as a list or object; alone), to any member, to any entry.
+# Keywords by what their subschemas apply to: the value itself (several subschemas; one), any member, any entry.
 _SAME_VALUE_MANY: Final = ("allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
 _SAME_VALUE_ONE: Final = ("not", "if", "then", "else")
 _ANY_MEMBER: Final = ("additionalProperties", "unevaluatedProperties")
 _ANY_ENTRY: Final = ("items", "additionalItems", "contains", "unevaluatedItems")
 _MANY: Final = (*_SAME_VALUE_MANY, "patternProperties", "prefixItems")
-_COUNTED: Final = (*_MANY, *_SAME_VALUE_ONE, *_ANY_MEMBER, *_ANY_ENTRY, "propertyNames")  # all but ``properties``
+_COUNTED: Final = (*_MANY, *_SAME_VALUE_ONE, *_ANY_MEMBER, *_ANY_ENTRY, "propertyNames")  # not ``properties``
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _UNRESOLVED: Final = object()
 
@@ -58,7 +58,7 @@ def validator_of(schema: dict[str, Any]) -> Callable[[Any], bool]:
     return validate
 
 
-# By the id() of the schema: its content would be slower. An entry holds the schema, so that the id is not reused.
+# The key is the id() of a schema: its content would be slower. An entry holds the schema, so that no id is reused.
 _validators: Final = LruCache[int, tuple[Mapping[str, Any], Callable[[Any], bool]]](4_096)
 
 
@@ -81,7 +81,7 @@ def compile_schema(schema: bytes, mask: str | None = None) -> Any:
 
 
 def validation_cost(value: Any, schema: dict[str, Any]) -> float:
-    """Return an upper bound of a validator's visits; infinity if that is too many, or unknown."""
+    """Return an upper bound of a validator's visits; infinity if the bound is too high, or unknown."""
     breadth = _find_breadth(canonical(schema))
     if breadth is None:
         visits = _reference_visits(value, schema)
@@ -100,15 +100,15 @@ def _find_breadth(encoded: bytes) -> int | None:
 def _reference_visits(value: Any, schema: dict[str, Any]) -> float:
     """Return an upper bound of the (subschema, value) pairs that a validator visits; infinity if unknown.
 
-    Memoised: a pair that is reached on several paths counts for each, but is computed once.
+    Memoised: a pair that is reached on several paths counts for each path, but is computed once.
     """
-    visits: dict[tuple[int, int], int] = {}  # by the id() of the subschema and of the value, for the pair and all below
+    visits: dict[tuple[int, int], int] = {}  # by the id() of subschema and value: visits of the pair and all below
     # Pairs to compute, each with its child pairs once these are on the stack above it.
     stack: list[tuple[Any, Any, list[tuple[Any, Any]] | None]] = [(schema, value, None)]
     while stack:
         node, part, children = stack.pop()
         pair = (id(node), id(part))
-        if children is not None:  # all of them are computed
+        if children is not None:  # all child pairs are computed
             visits[pair] = min(1 + sum(visits[id(n), id(p)] for n, p in children), _MAX_REFERENCE_VISITS + 1)
             continue
         if pair in visits:
@@ -159,7 +159,7 @@ def _resolve(reference: Any, root: dict[str, Any]) -> Any:
 
 
 def schema_breadth(schema: Any) -> int:
-    """Return an upper bound of the subschemas, in a schema without references, that visit the same value.
+    """Return an upper bound of the number of subschemas of a schema without references that apply to the same value.
 
     It is 1 for a list of numbers, and 41 for a list of forty alternatives. Breadth times value size bounds the visits.
     """
@@ -187,9 +187,9 @@ MAX_ERRORS: Final = 50
 _MASK: Final = "The value"  # in messages, in place of the value
 _MAX_TEXT_LENGTH: Final = 200
 _TYPES: Final = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
-_MAX_LISTING_VISITS: Final = 2_000  # of validators that list errors, per call of schema_errors
+_MAX_LISTING_VISITS: Final = 2_000  # visits by validators that list errors, per call of schema_errors
 _ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf", "not", "if")
-_SUBSCHEMA_KEYWORDS: Final = frozenset(  # besides properties and additionalProperties
+_SUBSCHEMA_KEYWORDS: Final = frozenset(  # except ``properties`` and ``additionalProperties``
     {
         *("items", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "unevaluatedItems"),
         *("patternProperties", "propertyNames", "unevaluatedProperties", "dependentSchemas", "dependencies"),
@@ -216,9 +216,9 @@ def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
 class _ErrorSearch:
     """A search for errors in bounded time.
 
-    A validator collects all errors, with those of all alternatives, before it yields the first. So it is used only if
-    its cost is within the budget. Otherwise each member and entry is searched on its own, and where no error is found
-    in this way, only the path is reported.
+    A validator collects all errors, with those of all alternatives, before it yields the first. So a validator is used
+    only if its cost is within the budget. Otherwise each member and entry is searched on its own, and if that search
+    finds no error, only the path is reported.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """The JSON representation of values by declared bound.
 
 JSON has fewer kinds than Mangle: a JSON string may be a string, a name, a time, … . Where a bound allows only one of
-these kinds, plain JSON means that kind. Otherwise it means the kind that it has without a bound (string, number, list,
-map), and values of other kinds are wrapped with their kind. Reading and writing use the same shape.
+these kinds, plain JSON means that kind. Otherwise plain JSON means the kind that it has without a bound (string,
+number, list, map), and values of other kinds are wrapped with their kind. Reading and writing use the same shape.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _part(type_: type, name: str) -> cached_property[Shape]:
 
 
 class Shape:
-    """The bound of one argument, or of a part of one. ``members`` are its alternatives."""
+    """The bound of one argument, or of a part of a compound argument. ``members`` are the alternatives of the bound."""
 
     def __init__(self, type_: types.Type) -> None:
         self.type = type_
@@ -84,7 +84,7 @@ class Shape:
 
     @cached_property
     def whole_kinds(self) -> frozenset[type]:
-        """The Python types of the kinds all of whose values conform."""
+        """The Python types whose values all conform."""
         if any(member == types.ANY or isinstance(member, types.TypeVariable) for member in self.members):
             return frozenset(KIND_NAMES)
         return frozenset(kind for kind, type_ in types.KIND_TYPES.items() if type_ in self.members)
@@ -95,7 +95,7 @@ class Shape:
 
 
 def _alternatives(type_: types.Type) -> Iterator[types.Type]:
-    """Yield the members of nested unions; an option counts as its value."""
+    """Yield the members of a union, also of nested unions; any other type is its own single alternative."""
     if isinstance(type_, types.Union):
         for member in type_.members:
             yield from _alternatives(member)

@@ -29,7 +29,7 @@ MAX_DIAGNOSTICS: Final = 50
 S = TypeVar("S", bound=msgspec.Struct)
 M = TypeVar("M", bound=messages.Message)
 _CODE: Final = "malformed_message"
-_FIRST_MS: Final = -62_135_596_800_000  # the years 1 to 9999 in milliseconds since 1970, which RFC 3339 has
+_FIRST_MS: Final = -62_135_596_800_000  # in milliseconds since 1970: the first of year 1 and (below) the last of 9999
 _LAST_MS: Final = 253_402_300_799_999
 # Patterns for the messages of msgspec's ValidationError.
 _MESSAGE: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
@@ -66,7 +66,7 @@ def convert_message(envelope: dict[str, Any], message: type[M]) -> M:
 
 
 def convert_server_message(envelope: dict[str, Any], message: type[M]) -> M:
-    """Return the message of a server as :func:`convert_message` does, without what is unreadable but informational."""
+    """Return the message of a server as :func:`convert_message` does, but drop unreadable informational parts."""
     try:
         return convert_message(envelope, message)
     except WireError:
@@ -90,7 +90,7 @@ def _drop_invalid(data: Any, type_: Any, informational: bool = False) -> Any:
         if tag is not None and tag in data:
             readable[tag] = data[tag]
         is_complete = all(name in readable for name, member in members.items() if member.required)
-        is_payload = struct is messages.ProgressPayload  # the error then names the member
+        is_payload = struct is messages.ProgressPayload  # kept, so that the error names the member
         return readable if is_complete or is_payload or not informational else messages.UNSET
     if isinstance(data, list) and (item := item_of(type_)) is not None:
         return [part for value in data if (part := _drop_invalid(value, item, informational)) is not messages.UNSET]
@@ -195,8 +195,8 @@ def _in_words(what: str) -> str:
 def check_conditions(message: messages.ServerMessage) -> None:
     """Raise a :class:`WireError` if a server's message lacks members that others of its members demand.
 
-    Structs cannot express these conditions. ``json_schemas`` has the same ones; a test compares them. It also has the
-    members that the tools of a level do not have, which readers accept.
+    Structs cannot express these conditions. ``json_schemas`` has the same conditions; a test compares them. The schemas
+    also forbid members at some disclosure levels, but readers accept such members.
     """
     diagnostics = list(islice(_contradictions(message), MAX_DIAGNOSTICS))
     if diagnostics:

@@ -59,7 +59,7 @@ _WHOLE: Final = re.compile(r"-?[0-9]+")
 _DECIMAL: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _SPECIAL_FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_QUOTED_NAME: Final = 128  # characters of a name that a fix repeats
-_MAX_DIGITS: Final = 40  # 64 bits need twenty with the sign; the others can only be leading zeros
+_MAX_DIGITS: Final = 40  # 64 bits need twenty with the sign; any more can only be leading zeros
 
 
 def read_name(text: str) -> Name:
@@ -169,12 +169,12 @@ WRITERS: Final[Mapping[type, Callable[[Any], str]]] = {
     Bytes: lambda data: base64.b64encode(data.data).decode(),
 }
 
-MAX_NESTING: Final = 100  # of lists, maps, pairs and structs, as in program text
+MAX_NESTING: Final = 100  # levels of lists, maps, pairs and structs, as in program text
 SAFE_INTEGER: Final = (1 << 53) - 1  # larger integers are not exact in every JSON implementation
 
 _TYPE: Final = "_type"
 _VALUE: Final = "value"
-_RESERVED_KEYS: Final = frozenset({_TYPE, "_var"})  # of wrapped values, and of variables
+_RESERVED_KEYS: Final = frozenset({_TYPE, "_var"})  # keys of wrapped values, and of variables
 _COMPOUND_TYPES: Final = frozenset({List, Pair, Map, Struct})
 _COMPOUND_KINDS: Final = frozenset(KIND_NAMES[type_] for type_ in _COMPOUND_TYPES)
 
@@ -195,7 +195,7 @@ def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
 
 
 def plain_value(data: JSON, depth: int = 0) -> Value:
-    """Return the value of JSON that is not written for rules: no object in it is a wrapped value.
+    """Return the value of JSON that was not written for rules, such as arguments: no object in it is a wrapped value.
 
     Null is the name ``/null``. A whole number is an integer, however it is written, as in canonical JSON. Raises
     :class:`Fault` if there is no such value.

@@ -15,7 +15,7 @@ CATEGORIES: Final = (
     "security",
 )
 """The standard categories of domains; custom ones begin with ``x-``."""
-SCHEMES: Final = ("bearer", "oauth2", "api_key")  # of authentication
+SCHEMES: Final = ("bearer", "oauth2", "api_key")  # schemes of authentication
 MIN_MESSAGE_BYTES: Final = 1 << 24  # every server accepts messages of this size
 MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"
 API_KEY_HEADER: Final = "X-MangleCP-API-Key"

@@ -1,4 +1,4 @@
-"""Checks of detail levels and proof hints. The ids name requirements of ``docs/reference/requirements.md``."""
+"""Checks of detail levels and proof hints. The ids (*rows*) are defined in ``docs/reference/requirements.md``."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ async def upgrades(test: ServerTest) -> None:
     """A tool that is named by disclosure_upgrade is shown in full"""
     for intent in test.plan.intents or (await test.usable_intent(),):
         answer = await test.evaluate(intent)
-        not_full = [tool for tool in answer.tools if tool.get("disclosure_level") != "full"]
-        for tool in not_full:
+        shortened_tools = [tool for tool in answer.tools if tool.get("disclosure_level") != "full"]
+        for tool in shortened_tools:
             fact = {"pred": "disclosure_upgrade", "args": [tool["macro_id"]]}
             tools = await test.tools(intent, facts=[*intent.facts, fact])
             levels = {upgraded_tool.get("macro_id"): upgraded_tool.get("disclosure_level") for upgraded_tool in tools}
             level = levels.get(tool["macro_id"])
             test.note(("EVAL-38", "EVAL-39", "CONF-11"), level == "full", f"{tool['name']} in full", level)
-        if not_full:
+        if shortened_tools:
             unknown_upgrade = {"pred": "disclosure_upgrade", "args": ["conformance-none"]}
             answer = await test.evaluate(intent, facts=[*intent.facts, unknown_upgrade])
             test.note("OPEN-16", answer.type == "intent_response", "an unknown macro_id ignored", answer)
@@ -153,7 +153,7 @@ async def proof_hints(test: ServerTest) -> None:
             # Facts with named arguments are not compared: a server may convert between the two forms.
             is_sent = (fact.get("pred"), json.dumps(fact.get("args"))) in sent_facts or "named_args" in fact
             test.note("PROOF-04", is_sent, "facts of the client in supporting_facts", fact)
-    test.note("PROOF-08", True)  # passes also if every fact was used
+    test.note("PROOF-08", True)  # holds for an empty list: every fact was used
     for fact in get_objects(hints, "unmatched_facts"):
         holds = fact.get("pred") in {name for name, _ in sent_facts} and bool(fact.get("reason"))
         test.note("PROOF-08", holds, "a fact that was sent, with a reason", fact)

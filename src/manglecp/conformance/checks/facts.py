@@ -1,4 +1,4 @@
-"""Checks of facts and their encoding. The ids name requirements of ``docs/reference/requirements.md``."""
+"""Checks of facts and their encoding. The ids (*rows*) are defined in ``docs/reference/requirements.md``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _sample_fact(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _evaluate_with(test: ServerTest, *facts: Mapping[str, Any]) -> tuple[ServerMessage, int]:
-    """Evaluate an intent with its facts and these. Return the answer, and the index of the first of these facts."""
+    """Evaluate an intent with its facts and ``facts``. Return the answer, and the index of the first added fact."""
     intent = await test.usable_intent()
     return await test.evaluate(intent, facts=[*intent.facts, *facts]), len(intent.facts)
 
@@ -45,7 +45,7 @@ def _note_violation(test: ServerTest, answer: ServerMessage, index: int, issue: 
 @check("ERR-13", "ERR-34", "ERR-35", "CONF-10")
 async def unknown_predicates(test: ServerTest) -> None:
     """A predicate that the manifest does not have is refused"""
-    test.assertable_predicate()  # untested if the manifest describes none: the server may then accept any
+    test.assertable_predicate()  # raises Untested without described predicates: the server may accept any
     answer, index = await _evaluate_with(test, {"pred": "conformance_no_such_predicate", "args": []})
     test.note_error(answer, "unknown_predicate", about="a predicate that the manifest does not have")
     _note_violation(test, answer, index, "unknown_predicate", "ERR-34", "ERR-35", "CONF-10")
@@ -217,7 +217,7 @@ async def named_arguments(test: ServerTest) -> None:
     is_supported = get_path(test.manifest, "capabilities", "named_args") is True
     intent = await test.usable_intent()
     names = {schema["predicate"]: schema["arg_names"] for schema in test.predicate_schemas if schema.get("arg_names")}
-    facts = [_with_named_args(fact, names) for fact in intent.facts]
+    facts = [_name_arguments(fact, names) for fact in intent.facts]
     named_facts = [fact for fact in facts if fact.get("pred") in names and "named_args" in fact]
     require(named_facts, "the plan has no facts of predicates with arg_names")
     answer = await test.evaluate(intent, facts=facts)
@@ -233,7 +233,7 @@ async def named_arguments(test: ServerTest) -> None:
         test.note("DATA-10", answer.type == "error" and bool(answer.violations), f"invalid_facts for {about}", answer)
 
 
-def _with_named_args(fact: Mapping[str, Any], names: Mapping[str, list[str]]) -> Mapping[str, Any]:
+def _name_arguments(fact: Mapping[str, Any], names: Mapping[str, list[str]]) -> Mapping[str, Any]:
     """Return the fact with its arguments by name, if ``names`` has the argument names of its predicate."""
     if fact.get("pred") not in names or "args" not in fact:
         return fact

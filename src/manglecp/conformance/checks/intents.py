@@ -1,4 +1,4 @@
-"""Checks of the evaluation of intents. The ids name requirements of ``docs/reference/requirements.md``."""
+"""Checks of the evaluation of intents. The ids (*rows*) are defined in ``docs/reference/requirements.md``."""
 
 from __future__ import annotations
 

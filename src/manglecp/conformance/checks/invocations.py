@@ -1,4 +1,4 @@
-"""Checks of invocations and their results. The ids name requirements of ``docs/reference/requirements.md``."""
+"""Checks of invocations and their results. The ids (*rows*) are defined in ``docs/reference/requirements.md``."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def approval_is_used(test: ServerTest) -> None:
 
 
 def _is_plain(invocation: Invocation) -> bool:
-    """Return whether the invocation can succeed at once: without an approval, in time, and fast."""
+    """Return whether the invocation can succeed at once: without an approval, before its expiry, and fast."""
     return not (invocation.confirm or invocation.expired or invocation.fails or invocation.slow)
 
 
@@ -120,7 +120,7 @@ class _Run(NamedTuple):
 
 
 async def _run_planned(test: ServerTest) -> list[_Run]:
-    """Invoke each plain tool of the plan. Later calls return the answers of the first call."""
+    """Invoke each plain tool of the plan. Later calls return the cached answers."""
     if "runs" not in test.cache:
         runs = []
         for invocation in test.planned_invocations(_is_plain):

@@ -1,4 +1,4 @@
-"""Checks of envelopes and message sizes. The ids name requirements of ``docs/reference/requirements.md``."""
+"""Checks of envelopes and message sizes. The ids (*rows*) are defined in ``docs/reference/requirements.md``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def messages_are_json_objects(test: ServerTest) -> None:
     for row, requests in cases.items():
         for about, data in requests.items():
             answer = await test.expect_error(data, "malformed_message", row, about=about)
-            if row == "WIRE-01" or about in ("half a message", "single quotes"):  # a server may read the id of others
+            if row == "WIRE-01" or about in ("half a message", "single quotes"):  # otherwise the id may be readable
                 test.note("WIRE-06", answer.has_null_id, f"id null for {about}", answer)
 
 

@@ -1,4 +1,4 @@
-"""Checks of the manifest and the transports. The ids name requirements of ``docs/reference/requirements.md``."""
+"""Checks of the manifest and the transports. The ids (*rows*) are defined in ``docs/reference/requirements.md``."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def manifest_first_on_websocket(test: ServerTest) -> None:
     """The manifest is the first message of each connection, in one text frame"""
     async with test.other_session() as (_, first_message):
         test.note(("TRANS-02", "MANI-01"), first_message.type == "manifest", "the manifest", first_message)
-        test.note(("TRANS-04", "TRANS-05"), True)  # otherwise InvalidMessage was raised
+        test.note(("TRANS-04", "TRANS-05"), True)  # a violation would have raised InvalidMessage
 
 
 @check("TRANS-25", "TRANS-23", "MANI-01", transports=("stdio",), needs_credential=False)
@@ -280,4 +280,4 @@ async def end_of_input(test: ServerTest) -> None:
                 test.note("TRANS-27", False, "nothing else after the end of the input", await session.next())
         status = await process.wait()
         test.note("TRANS-26", status == 0, "exit status 0", status)
-        test.note(("TRANS-23", "TRANS-24"), True)  # otherwise InvalidMessage was raised
+        test.note(("TRANS-23", "TRANS-24"), True)  # a violation would have raised InvalidMessage

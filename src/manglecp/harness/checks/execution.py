@@ -29,7 +29,7 @@ from manglecp.harness.turn import Turn
 
 
 def check_stop_reason(turn: Turn) -> Iterator[Finding]:
-    """Check that the policy handles the stop reason and, if the turn continues, permits that."""
+    """Check that the policy handles the stop reason and, if the turn continues, permits a continuation."""
     state, policy = turn.evidence.protocol_state, turn.call.protocol_state_policy
     if state is None:
         return
@@ -62,7 +62,7 @@ def check_stop_policy(turn: Turn) -> Iterator[Finding]:
 
 
 def check_transport(turn: Turn) -> Iterator[Finding]:
-    """Check that outputs have the order of their calls, and that calls are sequential if the policy requires it."""
+    """Check that outputs have the order of their calls, and that none are parallel if the policy forbids it."""
     if turn.constraints.protocol_constraints.parallel_transport_order_valid is False:
         yield classes.ORDER.at("protocolConstraints", "the runtime reports that the order was broken")
     policy = turn.call.tool_transport_policy
@@ -74,7 +74,7 @@ def check_transport(turn: Turn) -> Iterator[Finding]:
         for row in direct:
             if groups[row.call_group_id] > 1:
                 yield classes.ORDER.at(row.where, f"one of {groups[row.call_group_id]} calls at once; one is allowed")
-    if policy.ordering not in (None, "any"):  # an unknown word allows no other order
+    if policy.ordering not in (None, "any"):  # an unknown word requires the strict order
         by_group: dict[str | None, list[ToolRequest]] = defaultdict(list)
         for row in turn.evidence.tool_requests:
             by_group[row.call_group_id].append(row)
@@ -171,7 +171,7 @@ def check_compaction(turn: Turn) -> Iterator[Finding]:
 
 
 def check_context(turn: Turn) -> Iterator[Finding]:
-    """Check that a turn that continues, or consumed a result, has rendered every result, a queue and a view."""
+    """Check that a turn that continues, or consumed a result, has rendered every result, and has a queue and a view."""
     if not turn.needs_context:
         return
     evidence, call = turn.evidence, turn.call
@@ -273,7 +273,7 @@ def check_pattern(turn: Turn) -> Iterator[Finding]:
 
 
 def check_fan_out(turn: Turn) -> Iterator[Finding]:
-    """Check that a loop has one worker, that only some patterns split work, and that the fan-out keeps its limit."""
+    """Check that a loop has one worker, that only some patterns split work, and that the fan-out has its limit."""
     decomposition, limit = turn.evidence.decomposition, turn.terms.decomposition.max_fan_out
     if decomposition is None:
         return

@@ -1,7 +1,7 @@
 """Mutation checks: handoff packets, mutations and drift of policy documents.
 
 The handoff contract consists of explicit constraints, which always apply, and of a policy document, which applies only
-to a turn that hands over.
+to a turn with a handoff packet or a transfer.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def check_packet(turn: Turn) -> Iterator[Finding]:
             where = row_pointer("artifacts", ref)
             yield classes.ARTIFACT_MISSING.at(where, "the artifact does not exist, or has no digest")
             yield classes.ARTIFACT_MISSING.at("handoff", f"{ref} does not exist, or has no digest")
-    present = msgspec.to_builtins(packet)
+    packet_members = msgspec.to_builtins(packet)
     for name in terms.required_packet_fields or ():
-        if not present.get(name):
+        if not packet_members.get(name):
             yield classes.ARTIFACT_MISSING.at(row_pointer("handoff", name), "the packet lacks a required field")
 
 
@@ -64,7 +64,7 @@ def check_missing_packet(turn: Turn) -> Iterator[Finding]:
 
 
 def check_descent(turn: Turn) -> Iterator[Finding]:
-    """Check that a turn that continues from a handoff names it, and that the artifacts it lists exist."""
+    """Check that a turn that continues from a handoff names the handoff, and that the artifacts in its list exist."""
     continuity = turn.evidence.continuity
     if continuity is None or continuity.mode != "descent":
         return
@@ -81,7 +81,7 @@ _BASE_CLAIM: Final = "capabilities.change_morphisms"
 
 
 def check_policy(turn: Turn) -> Iterator[Finding]:
-    """Check that the mutation policy of the call is the active one, and that the mutation cites no other."""
+    """Check that the mutation policy of the call is the active one, and that the mutation cites no other policy."""
     mutation, call_digest = turn.evidence.mutation, turn.call.mutation_policy_digest
     active_digest = turn.constraints.mutation_constraints.active_policy_digest
     if active_digest is not None and active_digest != call_digest:
@@ -95,7 +95,7 @@ def check_policy(turn: Turn) -> Iterator[Finding]:
 
 
 def check_claims(turn: Turn) -> Iterator[Finding]:
-    """Check that the mutation claims the required capabilities; by default the base claim and that of its action.
+    """Check that the mutation claims the required capabilities; by default the base claim and the claim of its action.
 
     It must also claim the tool of each call that it names: a claim for one action must not permit any tool.
     """
@@ -117,7 +117,7 @@ def _claim_of(action: str) -> str:
 
 
 def check_use_evidence(turn: Turn) -> Iterator[Finding]:
-    """Check that a session or trajectory is named, and that each input is of a consumed result or a cited witness."""
+    """Check that a session or trajectory is named, and each input comes from a consumed result or a cited witness."""
     mutation, evidence = turn.evidence.mutation, turn.evidence
     if mutation is None:
         return

@@ -104,7 +104,7 @@ def check_use_shape(turn: Turn) -> Iterator[Finding]:
 
 
 def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
-    """Check that every called tool is on each allow-list and in the catalogue, and is the required tool if one is."""
+    """Check that every called tool is on each allow-list and in the catalogue, and is the required one, if any."""
     policy = turn.call.tool_policy
     lists = []  # (title, tool names)
     if policy is not None and policy.allowed_tools is not None:
@@ -157,7 +157,7 @@ def check_expected_digests(turn: Turn) -> Iterator[Finding]:
 
 
 def check_discovery(turn: Turn) -> Iterator[Finding]:
-    """Check that a deferred tool was found by a search over the pinned catalogue, and called by its name there."""
+    """Check that a deferred tool was found by a search over the pinned catalogue, and called by the name found."""
     for row in turn.evidence.tool_requests:
         search = row.search_ref
         if search is None:
@@ -194,7 +194,7 @@ def check_callers(turn: Turn) -> Iterator[Finding]:
 
 
 def check_caller_edges(turn: Turn) -> Iterator[Finding]:
-    """Check that each caller edge leads from a requested program to its own call, and that none is missing."""
+    """Check that each caller edge leads from a requested program to the call of its row, and none is missing."""
     for call_id, edge in turn.caller_edges.items():
         where, parent = row_pointer("toolResults", call_id), edge.parent_tool_call_id
         if parent == call_id or parent not in turn.requests or turn.requests[parent].tool_kind != PROGRAM:
@@ -267,7 +267,7 @@ def check_truncation(turn: Turn) -> Iterator[Finding]:
         for terms in (constraints, call_policy)
         if terms is not None and (terms.max_bytes, terms.marker, terms.strategy) != (None, None, None)
     ]
-    # With limits and no attestation of the runtime, the checks below decide.
+    # If the constraints set limits, and the runtime attests nothing, the checks below decide.
     checks_decide = constraints in limits and constraints.valid is None
     if constraints.required and constraints.valid is not True and not checks_decide:
         yield classes.TRUNCATION.at("truncationConstraints", "valid truncation is required, and not attested")

@@ -43,24 +43,24 @@ CONTROLS: Final = tuple(
 )
 
 Document: TypeAlias = Mapping[str, Any]
-Documents: TypeAlias = Mapping[str, Document]  # by kind
+Documents: TypeAlias = Mapping[str, Document]  # the documents, by kind
 Contradictions: TypeAlias = Iterator[tuple[str, str]]  # (JSON pointer into the document, message)
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
-    name: str  # of the file, without its extension
+    name: str  # the name of the file, without its extension
     decides: str  # what the document decides, for the reference
     shape: Shape
     inline_field: str | None = None  # the field of the call spec that holds the document
-    digest_field: str | None = None  # the field of the call spec that holds its digest
+    digest_field: str | None = None  # the field of the call spec that holds the digest of the document
     document_name: str | None = None  # the name of the document in ``policyDocuments``
     required: bool = False
     check: Callable[[Document, Documents], Contradictions] = lambda _document, _documents: iter(())
-    """Yields the contradictions within the document, and with others."""
+    """Yields the contradictions within the document, and those with other documents of the package."""
 
 
-def _tool(value: Any, place: FileLocation, problems: Problems) -> Any:
+def _read_tool(value: Any, place: FileLocation, problems: Problems) -> Any:
     """Read a tool of the catalogue; if it has a schema, compute or verify the schema digest."""
     tool = _TOOL_SHAPE(value, place, problems)
     if not isinstance(tool, dict):
@@ -79,13 +79,13 @@ def _tool(value: Any, place: FileLocation, problems: Problems) -> Any:
     return tool
 
 
-def _stages(value: Any, place: FileLocation, problems: Problems) -> Any:
+def _read_stages(value: Any, place: FileLocation, problems: Problems) -> Any:
     stages = words(STAGES, least=1)(value, place, problems)
     return [stage for stage in STAGES if stage in stages]
 
 
-def _any_word(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Read a word of an open vocabulary, such as stop reasons, of which providers add new ones."""
+def _open_word(value: Any, place: FileLocation, problems: Problems) -> Any:
+    """Read a word of an open vocabulary, such as stop reasons: providers may add new words."""
     word = text(value, place, problems)
     return normalize_word(word) if isinstance(word, str) else word
 
@@ -116,8 +116,8 @@ def _check_tools(policy: Document, documents: Documents) -> Contradictions:
 
 
 def _check_deferral(policy: Document, documents: Documents) -> Contradictions:
-    if doubled_tools := set(policy["eager"]) & set(policy["deferred"]):
-        yield "/deferred", f"{', '.join(sorted(doubled_tools))} cannot be both eager and deferred"
+    if conflicting_tools := set(policy["eager"]) & set(policy["deferred"]):
+        yield "/deferred", f"{', '.join(sorted(conflicting_tools))} cannot be both eager and deferred"
     for part in ("eager", "deferred"):
         yield from _find_unknown_tools(policy[part], f"/{part}", documents)
 
@@ -188,7 +188,7 @@ def _check_governance(policy: Document, documents: Documents) -> Contradictions:
 
 
 def _check_retry(policy: Document, _: Documents) -> Contradictions:
-    rule_ids: dict[str, str] = {}  # by failure class
+    rule_ids: dict[str, str] = {}  # the ids of rules, by failure class
     for rule in policy["rules"]:
         for name in rule["classes"]:
             if name in rule_ids:
@@ -201,7 +201,7 @@ def _check_retry(policy: Document, _: Documents) -> Contradictions:
 _TABLE: Final = (
     DocumentKind("tools", "the tools, which of them may be called, and the schema of each",
         table(
-            {"catalogId": text, "tools": records(_tool, "toolName")},
+            {"catalogId": text, "tools": records(_read_tool, "toolName")},
             optional={"parserProfileId": text, "parserProfiles": items(), "requireResultProvenance": flag},
         )),
     DocumentKind("callers", "the allowed callers of each tool: the model directly, or a program",
@@ -226,7 +226,7 @@ _TABLE: Final = (
         table({"strategy": one_of(("middle", "head", "tail"))}, optional={"maxBytes": integer(1), "marker": text}),
         inline_field="toolResponseTruncationPolicy"),
     DocumentKind("render", "the view of a result for the operator and for the model, and where it is injected",
-        table({"operatorView": text, "reminderView": text}, optional={"injectionPoints": items(_any_word, least=1)}),
+        table({"operatorView": text, "reminderView": text}, optional={"injectionPoints": items(_open_word, least=1)}),
         digest_field="toolRenderProtocolDigest", document_name="toolRenderProtocol", required=True),
     DocumentKind("boundary", "where a shell may work, and how files may be edited",
         table(optional={"allowedEditSurfaces": items(), "shellEditsForbidden": flag, "workdirRoots": items()}),
@@ -258,7 +258,7 @@ _TABLE: Final = (
         table({"claimed": flag}, optional={"requiredControls": words(CONTROLS)}),
         required=True, check=_check_governance),
     DocumentKind("guardrail-stages", "the stages that have to be decided in every turn",
-        table({"requiredStages": _stages}),
+        table({"requiredStages": _read_stages}),
         digest_field="guardrailStagePolicyDigest", document_name="guardrailStagePolicy"),
     DocumentKind("eval-gate", "the measurements, and their data set, before a policy changes",
         table({"dataset": text, "thresholds": table_of(number(0, 1), names=METRICS)}, optional={"profileRef": text}),
@@ -317,7 +317,7 @@ _TABLE: Final = (
         inline_field="stopPolicy", check=_check_stop),
     DocumentKind("protocol", "which stop reasons are handled, and what each one permits",
         table(
-            {"handledStopReasons": items(_any_word, least=1)},
+            {"handledStopReasons": items(_open_word, least=1)},
             optional={"continuation": table_of(one_of(("continue", "resume", "extend", "stop")))},
         ),
         inline_field="protocolStatePolicy", check=_check_protocol),

@@ -2,7 +2,7 @@
 
 A package is ``package.toml`` (name and version) and one TOML or JSON file per document, named after its kind
 (:mod:`.kinds`). Its digest, ``governancePolicyDigest``, is that of its *inventory*: name, version and the digest of
-each document. A document may contain its own digest as ``policyDigest``, which is compared and removed.
+each document. A document may contain its own digest as ``policyDigest``, which is compared and removed on reading.
 
 The built-in package ``observe`` is for turns without a package. It sets no ``activePolicyDigest`` for mutations, so
 every mutation is refused with ``mutation.policy_digest_mismatch``.
@@ -31,7 +31,7 @@ NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
 
 
 def call_id(session_id: str, turn_index: int, model_ref: str, prompt_digest: str) -> str:
-    """Return the id of a turn, which depends on these parameters alone."""
+    """Return the id of a turn; it depends on these parameters alone."""
     key = {"modelRef": model_ref, "promptDigest": prompt_digest, "sessionId": session_id, "turnIndex": turn_index}
     return "turn1_" + hashlib.sha256(canonical(key)).hexdigest()
 
@@ -41,7 +41,7 @@ class HarnessCall(NamedTuple):
 
     tool: str
     content: Any  # the result, or the message of the error
-    ref: str | None = None  # the input of a mutation that the result is consumed for
+    ref: str | None = None  # the mutation input that the result becomes; None if it is only observed
     input: Any = None
     error: str | None = None  # an error code
 
@@ -54,8 +54,8 @@ class PolicyPackage:
     version: str
     contents: Mapping[str, Mapping[str, Any]]  # the documents, by kind
     description: str | None = None
-    digests: Mapping[str, str] = field(init=False)  # of the documents, by kind
-    digest: str = field(init=False)  # of the inventory
+    digests: Mapping[str, str] = field(init=False)  # the digest of each document, by kind
+    digest: str = field(init=False)  # the digest of the inventory
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "digests", {kind: digest(self.contents[kind]) for kind in sorted(self.contents)})
@@ -114,7 +114,7 @@ class PolicyPackage:
             fields["toolPolicy"] = self._tool_policy()
             fields["toolCatalogDigest"] = digest(self._catalogue())
         if "sandbox" in self.contents:
-            # With the digest, because another profile may have the same name.
+            # The reference has the digest, because another profile may have the same name.
             fields["runtimeSandboxRef"] = f"sandbox/{self.contents['sandbox']['profile']}@{self.digests['sandbox']}"
         return _copy({name: value for name, value in fields.items() if value is not None})
 
@@ -141,8 +141,8 @@ class PolicyPackage:
         if "examples" in contents:
             examples = contents["examples"]["tools"]
             tools["exampleDigests"] = {name: digest(inputs) for name, inputs in examples.items()}
-        expected_digests = pick(self.digests, *_EXPECTED_DIGESTS)
-        tools |= {_EXPECTED_DIGESTS[kind]: kind_digest for kind, kind_digest in expected_digests.items()}
+        expected_digests = pick(self.digests, *_EXPECTED_DIGEST_MEMBERS)
+        tools |= {_EXPECTED_DIGEST_MEMBERS[kind]: kind_digest for kind, kind_digest in expected_digests.items()}
         context = pick(contents["queue"], "requiredQueueIds", "dedup", "maxBatchSize")
         context |= pick(contents["views"], "requiredStateViewIds")
         if "injectionPoints" in contents["render"]:
@@ -168,9 +168,9 @@ class PolicyPackage:
         return {**self.constraints(pinned=pinned, risk_tier=risk_tier), "policyDocuments": self.documents()}
 
     def rows_of_calls(self, calls: Sequence[HarnessCall], context: str, view: Any) -> dict[str, Any]:
-        """Return the evidence of calls that the harness made itself, with the rows that their context requires.
+        """Return the evidence of calls that the harness made itself, with their renders, queues and views.
 
-        ``context`` is the id of queue and view if the package requires none; ``view`` is the content of the view.
+        ``context`` is the id of queue and view if the package requires no ids; ``view`` is the content of the view.
         """
         refs = [call.ref for call in calls if call.ref is not None]
         queue = {"reducedDigest": digest([]), "policyDigest": self.digests["queue"]}
@@ -277,12 +277,12 @@ def pick(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _copy(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a deep copy, which the caller may change without changing the package."""
+    """Return a deep copy: a caller that changes it does not change the package."""
     json_copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return json_copy
 
 
-_EXPECTED_DIGESTS: Final = {  # the tool constraint with the expected digest, by kind of document
+_EXPECTED_DIGEST_MEMBERS: Final = {  # the tool constraint with the expected digest, by kind of document
     "deferral": "expectedDeferPolicyDigest",
     "examples": "expectedToolExampleDigest",
     "callers": "expectedAllowedCallersDigest",
@@ -329,12 +329,12 @@ def _validate(
 ) -> PolicyPackage:
     """Return the package of decoded documents. Raises :class:`.PolicyError`.
 
-    A document with a place that is not decoded is not missing: its file could not be decoded, which is reported.
+    A document in ``places`` only is not missing: its file could not be decoded, and ``problems`` has the reason.
     """
     contents: dict[str, Any] = {}
     for name, content in decoded_documents.items():
         shape = MANIFEST if name == _MANIFEST else KINDS[name].shape
-        contents[name] = shape(_without_own_digest(content, places[name], problems), places[name], problems)
+        contents[name] = shape(_remove_own_digest(content, places[name], problems), places[name], problems)
     for name in (_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)):
         if name not in places:
             problems.add(FileLocation(name), "the document is missing")
@@ -375,14 +375,14 @@ def read_json(data: bytes, place: FileLocation, problems: Problems) -> Any:
     return document
 
 
-def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -> Any:
+def _remove_own_digest(content: Any, place: FileLocation, problems: Problems) -> Any:
     if not isinstance(content, Mapping) or "policyDigest" not in content:
         return content
     document = {name: value for name, value in content.items() if name != "policyDigest"}
     try:
         expected_digest = "pol1_" + hashlib.sha256(canonical(document)).hexdigest()
     except Uncanonical:
-        return document  # reported when its shape reads it
+        return document  # its shape reports the problem
     if content["policyDigest"] != expected_digest:
         problems.add(place / "policyDigest", f"the digest of the document is {expected_digest}")
     return document
@@ -390,13 +390,13 @@ def _without_own_digest(content: Any, place: FileLocation, problems: Problems) -
 
 @cache
 def observe_package() -> PolicyPackage:
-    """Return the built-in package for turns without a package, for example of a log."""
+    """Return the built-in package for turns without a package, for example turns read from a log."""
     return _builtin_package("observe", "Observe turns; mutate nothing.", "observe_only")
 
 
 @cache
 def work_package() -> PolicyPackage:
-    """Return the built-in package for sessions: as ``observe``, and a turn may mutate on its evidence."""
+    """Return the built-in package for sessions: like ``observe``, but a turn may mutate what its evidence covers."""
     return _builtin_package("work", "Mutate what the evidence of a turn covers.", "instruction_linked")
 
 

@@ -1,11 +1,11 @@
 """The pin of the policy package in force, and its change: a promotion, which is a turn with a mutation.
 
-A pin holds the documents of a package with all digests and a hash-chained history; reading a pin recomputes both.
+A pin holds the documents of a package with all digests and a hash-chained history; reading a pin recomputes all hashes.
 * The *pinned* package judges the promotion: its thresholds, required attacks, risk tiers and mutation policy apply, and
   in addition the thresholds of the candidate.
 * Reports, instruction and approval name the candidate by digest; instruction and approval are valid once. A report that
   does not apply (see :func:`inapplicable_reports`) is withheld from the checks, which then refuse the promotion.
-* If the candidate defers or filters tools differently, the evaluation must measure the accuracy and tokens of loading.
+* If the candidate defers or filters tools differently, the evaluation must compare accuracy and token counts.
 * The turn has one call per document that it reads. It depends on no clock or randomness, so its witness can be
   recomputed from the reports.
 """
@@ -90,7 +90,7 @@ def _find_changes(pointer: str, before: Any, after: Any) -> Iterator[ValueChange
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in sorted({*before, *after}):
             yield from _find_changes(f"{pointer}/{name}", before.get(name), after.get(name))
-    elif canonical(before) != canonical(after):  # in Python, 1 == True
+    elif canonical(before) != canonical(after):  # compared as JSON, because in Python 1 == True
         yield ValueChange(pointer, before, after)
 
 
@@ -230,7 +230,7 @@ def _read_pinned_package(pin: Mapping[str, Any], place: FileLocation, problems: 
             pointer = f"/documents/{problem.file}{problem.pointer}"
             problems.add(FileLocation(place.file, pointer=pointer), problem.message)
         problems.raise_if_any()
-        raise  # not reached: raise_if_any() raised
+        raise  # never reached: a PolicyError has a diagnostic
     for kind, entry in pin["documents"].items():
         if entry["digest"] != package.digests[kind]:
             problems.add(place / "documents" / kind / "digest", f"the digest of the content is {package.digests[kind]}")
@@ -414,7 +414,7 @@ def ready_to_promote(pin: Pin, candidate: PolicyPackage, reports: Reports) -> Mu
     document = _PromotionTurn(pin, candidate, reports).document()
     try:
         return replay_turn(document)
-    except TurnBlocked as blocked:  # with the findings of the first blocked state only; report those of all states
+    except TurnBlocked as blocked:  # it has the findings of the first blocked state only; raise those of all states
         raise TurnBlocked(blocked.state, judge(document).findings) from None
 
 
@@ -427,19 +427,19 @@ class _PromotionTurn:
         self.candidate = candidate
         self.reports = reports
         self.withheld_reports = inapplicable_reports(pin, candidate, reports)
-        self.reads = [
+        self.read_calls = [
             HarnessCall("policy.read_package", candidate.inventory, candidate_ref(candidate)),
             HarnessCall("policy.read_evaluation", reports.evaluation, f"evaluation://{digest(reports.evaluation)}"),
             HarnessCall("policy.read_red_team", reports.red_team, f"red-team://{digest(reports.red_team)}"),
         ]
         if reports.approval_ref is not None and reports.approval is not None:
-            self.reads.append(HarnessCall("policy.read_approval", reports.approval, reports.approval_ref))
+            self.read_calls.append(HarnessCall("policy.read_approval", reports.approval, reports.approval_ref))
 
     def document(self) -> dict[str, Any]:
         view = {"pinned": self.pin.digest, "candidate": self.candidate.digest}
         evidence = {
             "callSpec": self.call_spec(),
-            **self.pinned_package.rows_of_calls(self.reads, "promotion", view),
+            **self.pinned_package.rows_of_calls(self.read_calls, "promotion", view),
             "trajectoryRefs": [f"trajectory://policy/{self.pinned_package.name}/{len(self.pin.history)}"],
             "guardrailDecisions": self.decisions(),
             "protocolState": {"stopReason": "end_turn", "continuationAllowed": False},
@@ -453,12 +453,12 @@ class _PromotionTurn:
             session_id=f"policy://{self.pinned_package.name}",
             turn_index=len(self.pin.history),
             model_ref=MODEL_REF,
-            prompt_digest=digest([read.ref for read in self.reads]),
+            prompt_digest=digest([call.ref for call in self.read_calls]),
             execution_pattern=next((name for name in ("single", "chain", "route") if name in allowed), "single"),
             risk_tier=self.pinned_package.highest_tier(),
         )
         fields = {name: value for name, value in fields.items() if name not in _OMITTED_MEMBERS}
-        fields["toolPolicy"] = {"allowedTools": [{"toolName": read.tool} for read in self.reads]}
+        fields["toolPolicy"] = {"allowedTools": [{"toolName": call.tool} for call in self.read_calls]}
         for kind, name in _GATE_DOCUMENTS.items():
             if (gate := self._gate(kind)) is not None:
                 fields[f"{name}Digest"] = digest(gate)
@@ -484,7 +484,7 @@ class _PromotionTurn:
         mutation = {
             "kind": "governance_policy",
             "action": ACTION,
-            "inputRefs": [read.ref for read in self.reads],
+            "inputRefs": [call.ref for call in self.read_calls],
             "capabilityClaims": instruction.get("capabilityClaims", []),
             "policyDigest": self.pinned_package.digests["mutation"],
             "automated": instruction.get("automated", False),
@@ -502,7 +502,7 @@ class _PromotionTurn:
             profile["evalGate"] = {**pick(evaluation, "passed", "metrics"), "thresholds": thresholds}
             refs = ["datasetLineageRef", "graderConfigLineageRef", "metricThresholdsRef"]
             if "profileRef" in (self._gate("eval-gate") or {}):
-                refs.append("profileRef")  # otherwise there is no benchmark to compare it with
+                refs.append("profileRef")  # otherwise there is no benchmark to compare the profile with
             profile["evalEvidence"] = pick(evaluation, *refs)
         if "redTeam" not in self.withheld_reports:
             red_team = self.reports.red_team
@@ -512,7 +512,7 @@ class _PromotionTurn:
         return profile
 
     def _gate(self, kind: str) -> Mapping[str, Any] | None:
-        """Return the document of the pinned package; that of the candidate if the pinned package has none."""
+        """Return the document of the pinned package, or, if it has none, the document of the candidate."""
         return self.pinned_package.contents.get(kind) or self.candidate.contents.get(kind)
 
     def decisions(self) -> list[dict[str, Any]]:

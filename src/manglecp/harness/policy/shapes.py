@@ -35,7 +35,7 @@ class Problems:
         self._diagnostics.append(Diagnostic("policy", message, place))
 
     def add_unknown(self, place: FileLocation, what: str, name: str, known: Iterable[str]) -> None:
-        """Add the problem that ``name``, the name of a ``what``, is not one of ``known``; suggests the closest one."""
+        """Add the problem that ``name``, the name of a ``what``, is not in ``known``; suggest the closest name."""
         from manglecp.base.suggestions import did_you_mean  # imported only for an error
 
         self.add(place, f"{what} {name!r} is unknown; {did_you_mean(name, known)}")
@@ -62,7 +62,7 @@ def text(value: Any, place: FileLocation, problems: Problems) -> Any:
 
 
 def flag(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Read a boolean; no number or text counts as one."""
+    """Read a boolean; numbers and texts do not count as booleans."""
     if not isinstance(value, bool):
         problems.add(place, f"true or false belongs here, not {_describe_type(value)}")
     return value
@@ -96,7 +96,7 @@ def any_json(value: Any, place: FileLocation, problems: Problems) -> Any:
 
 
 def one_of(vocabulary: Collection[str]) -> Shape:
-    """Return a shape of one word of a vocabulary, which is returned in the spelling of the vocabulary."""
+    """Return a shape of one word of a vocabulary; the shape returns the spelling of the vocabulary."""
     spellings = {normalize_word(word): word for word in vocabulary}
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
@@ -149,7 +149,7 @@ def records(shape: Shape, key: str) -> Shape:
 def table(required: Mapping[str, Shape] = _NO_MEMBERS, *, optional: Mapping[str, Shape] = _NO_MEMBERS) -> Shape:
     """Return a shape of an object with these members only."""
     members = {**required, **optional}
-    read_members = _object(members.get, members)
+    read_members = _object_shape(members.get, members)
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:
         for name in required:
@@ -161,11 +161,11 @@ def table(required: Mapping[str, Shape] = _NO_MEMBERS, *, optional: Mapping[str,
 
 
 def table_of(shape: Shape, *, names: Collection[str] | None = None) -> Shape:
-    """Return a shape of an object whose values all have one shape; its names are those of ``names``, or any."""
-    return _object(lambda name: shape if names is None or name in names else None, names)
+    """Return a shape of an object whose values all have one shape; its names must be in ``names``, if given."""
+    return _object_shape(lambda name: shape if names is None or name in names else None, names)
 
 
-def _object(shape_of: Callable[[str], Shape | None], known: Collection[str] | None) -> Shape:
+def _object_shape(shape_of: Callable[[str], Shape | None], known: Collection[str] | None) -> Shape:
     """Return a shape of an object; ``shape_of`` returns the shape of a member, or None for an unknown name."""
 
     def read(value: Any, place: FileLocation, problems: Problems) -> Any:

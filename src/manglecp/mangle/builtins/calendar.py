@@ -1,8 +1,8 @@
 """Calendar arithmetic on instants in whole nanoseconds, independent of Mangle values.
 
 Whole seconds use ``datetime``, which is exact; nanoseconds are separate integers, never a float. Zones come from the
-``tzdata`` distribution, not from the machine, so that programs are portable. An ambiguous local time is the first of
-the two; a local time in a gap uses the offset before the change: 02:30 in a gap from 02:00 to 03:00 is 03:30.
+``tzdata`` distribution, not from the machine, so that programs are portable. An ambiguous local time means the first of
+its two instants; a local time in a gap uses the offset before the change: 02:30 in a gap from 02:00 to 03:00 is 03:30.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECOND: Final = 1_000_000_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 
-# The nanoseconds of the units of `fn:time:trunc`; a `/day` is in UTC here, a local day in CIVIL_UNITS.
+# Nanoseconds per unit of `fn:time:trunc`. A `/day` has 24 hours here, because it is in UTC; in CIVIL_UNITS it is local.
 FIXED_UNITS: Final = {
     "/day": 24 * HOUR,
     "/hour": HOUR,
@@ -28,7 +28,7 @@ FIXED_UNITS: Final = {
     "/microsecond": 1_000,
     "/nanosecond": 1,
 }
-# By unit, how many characters of 2024-02-29T23:45:06.789000000 the text has.
+# By unit, the length of a formatted instant: how many characters of 2024-02-29T23:45:06.789000000 it has.
 FORMAT_LENGTHS: Final = {
     "/year": 4,
     "/month": 7,
@@ -40,7 +40,7 @@ FORMAT_LENGTHS: Final = {
     "/microsecond": 26,
     "/nanosecond": 29,
 }
-CIVIL_UNITS: Final = ("/year", "/month", "/week", "/day")  # of local calendars
+CIVIL_UNITS: Final = ("/year", "/month", "/week", "/day")  # units of `fn:time:trunc_civil`, in a local calendar
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE_SECOND: Final = timedelta(seconds=1)
@@ -61,7 +61,7 @@ _DURATION_UNITS: Final = {
 
 
 def zone(name: str) -> ZoneInfo | None:
-    """Return the zone of that name (``""`` is UTC), or None if it is unknown."""
+    """Return the zone called ``name`` (``""`` is UTC), or None if the name is unknown."""
     name = name or "UTC"
     return _load_zone(name) if name in zone_names() else None
 
@@ -115,7 +115,7 @@ def parse_civil(text: str, tz: ZoneInfo) -> int | None:
 def _instant_at(date_time: str, fraction: str | None, tz: tzinfo) -> int | None:
     try:
         moment = datetime.fromisoformat(date_time)
-    except ValueError:  # no such day
+    except ValueError:  # a day that does not exist, such as 30 February
         return None
     return _unix_seconds(moment.replace(tzinfo=tz)) * SECOND + _fraction_ns(fraction or "", SECOND)
 
@@ -143,7 +143,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def _whole(digits: str) -> int:
-    # 30 significant digits exceed 64 bits in every unit, so the rest does not matter; int() refuses thousands.
+    # 30 significant digits exceed 64 bits in every unit, so further digits do not matter; int() refuses long texts.
     return int(digits.lstrip("0")[:30] or "0")
 
 
@@ -158,7 +158,7 @@ def utc_datetime(ns: int) -> datetime:
 
 
 def format_instant(ns: int, tz: ZoneInfo, unit: str) -> str:
-    """Format the instant in a zone, down to one of FORMAT_LENGTHS; times of day include the offset."""
+    """Format the instant in a zone, down to ``unit`` of FORMAT_LENGTHS; a text with a time of day has the offset."""
     seconds, below_second = divmod(ns, SECOND)
     moment = _local_time(seconds, tz)
     text = f"{moment.replace(tzinfo=None).isoformat()}.{below_second:09d}"[: FORMAT_LENGTHS[unit]]

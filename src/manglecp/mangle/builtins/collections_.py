@@ -37,7 +37,7 @@ def _tuple(_op: str, *parts: Value) -> Value:
     return tuple_of(parts)
 
 
-def _make_entries(kind: type[Map | Struct], key_noun: str) -> Callable[..., Value]:
+def _make_constructor(kind: type[Map | Struct], key_noun: str) -> Callable[..., Value]:
     def body(op: str, *keys_and_values: Value) -> Value:
         try:
             return kind(tuple(zip(keys_and_values[::2], keys_and_values[1::2], strict=True)))
@@ -47,7 +47,7 @@ def _make_entries(kind: type[Map | Struct], key_noun: str) -> Callable[..., Valu
     return body
 
 
-def _entry(read_container: Callable[[str, Value], Map | Struct], key_noun: str) -> Callable[..., Value]:
+def _get(read_container: Callable[[str, Value], Map | Struct], key_noun: str) -> Callable[..., Value]:
     def body(op: str, entries: Value, key: Value) -> Value:
         value = read_container(op, entries).get(key)
         if value is None:
@@ -77,7 +77,7 @@ COLLECTIONS: Final[tuple[Function, ...]] = (
         "fn:map",
         (),
         "fn:Map(/any, /any)",
-        _make_entries(Map, "key"),
+        _make_constructor(Map, "key"),
         "The map of keys and values in turn; also written [k : v].",
         rest="/any",
         even=True,
@@ -86,12 +86,12 @@ COLLECTIONS: Final[tuple[Function, ...]] = (
         "fn:struct",
         (),
         "fn:Struct()",
-        _make_entries(Struct, "label"),
+        _make_constructor(Struct, "label"),
         "The struct of labels and values in turn; also written {/l : v}.",
         rest="/any",
         even=True,
     ),
-    pure("fn:map:get", ("fn:Map(K, V)", "K"), "V", _entry(mapping, "key"), "The value under a key that the map has."),
-    pure("fn:struct:get", ("/any", "/name"), "/any", _entry(struct, "label"), "The value under a label of the struct."),
+    pure("fn:map:get", ("fn:Map(K, V)", "K"), "V", _get(mapping, "key"), "The value under a key that the map has."),
+    pure("fn:struct:get", ("/any", "/name"), "/any", _get(struct, "label"), "The value under a label of the struct."),
     pure("fn:some", ("X",), "X", _some, "The value as an option, which is the value itself."),
 )

@@ -1,6 +1,6 @@
 """Built-in predicates: comparisons, tests of texts and intervals, and matches that destructure values.
 
-A match of a value of another kind fails; a comparison or a pattern of the wrong kind raises ValueFault.
+A match fails for a value of another kind; a comparison or a pattern with a value of a wrong kind raises ValueFault.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def _test(op: str, params: tuple[str, ...], holds: Callable[..., bool], doc: str
     return Predicate(op, "+" * len(params), params, solve, doc)
 
 
-# What an orderable value is compared by. Floats compare as IEEE doubles: every comparison with NaN is false.
-_COMPARED_BY: Final[dict[type, Callable[[Any], Any]]] = {
+# By kind, the key by which values are compared. Floats compare as IEEE doubles: every comparison with NaN is false.
+_COMPARISON_KEYS: Final[dict[type, Callable[[Any], Any]]] = {
     int: lambda value: value,
     Float: lambda value: value.value,
     str: lambda value: value,
@@ -45,18 +45,18 @@ _COMPARED_BY: Final[dict[type, Callable[[Any], Any]]] = {
 def _comparison(holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
     def body(op: str, left: Value, right: Value) -> bool:
         kind = type(left)
-        by = _COMPARED_BY.get(kind)
-        if by is None or type(right) is not kind:
+        comparison_key = _COMPARISON_KEYS.get(kind)
+        if comparison_key is None or type(right) is not kind:
             raise ValueFault(
                 f"{op} takes two numbers, float64s, strings, names, times or durations, "
                 f"not {describe(left)} and {describe(right)}"
             )
-        return holds(by(left), by(right))
+        return holds(comparison_key(left), comparison_key(right))
 
     return body
 
 
-def _comparison_of(read_ns: Callable[[str, Value], int], holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
+def _ns_comparison(read_ns: Callable[[str, Value], int], holds: Callable[[Any, Any], bool]) -> Callable[..., bool]:
     return lambda op, left, right: holds(read_ns(op, left), read_ns(op, right))
 
 
@@ -73,7 +73,7 @@ def _text_test(holds: Callable[[str, str], bool]) -> Callable[..., bool]:
     return body
 
 
-def _search(holds: Callable[[str, str], bool]) -> Callable[..., bool]:
+def _pattern_test(holds: Callable[[str, str], bool]) -> Callable[..., bool]:
     def body(op: str, text: Value, pattern: Value) -> bool:
         pattern_text = string(op, pattern)
         if len(pattern_text) > regex.MAX_PATTERN:
@@ -129,7 +129,7 @@ def _match_path(args: tuple[Value, ...]) -> Solutions:
 
 
 def _step(value: Value, step: Value) -> Value | None:
-    """Return the element at an index, the value of a key or the field of a label; None if there is none."""
+    """Return the element at an index, the value of a key or the field of a label; None if the value has none."""
     if isinstance(value, List):
         return value.items[step] if type(step) is int and 0 <= step < len(value.items) else None
     return value.get(step) if isinstance(value, Map | Struct) else None
@@ -149,7 +149,7 @@ def _match_entry(kind: type[Map | Struct]) -> Callable[[tuple[Value, ...]], Solu
     return solve
 
 
-Ends = tuple[int, int]  # of a closed interval
+Ends = tuple[int, int]  # first and last point of a closed interval
 
 
 def _relation(holds: Callable[[Ends, Ends], bool]) -> Callable[..., bool]:
@@ -183,14 +183,14 @@ _ENTRIES: Final = (
     _test(":le", _ORDERED, _comparison(le), "The first is not greater; also written <=."),
     _test(":gt", _ORDERED, _comparison(gt), "The first is greater; also written >."),
     _test(":ge", _ORDERED, _comparison(ge), "The first is not less; also written >=."),
-    _test(":time:lt", _TIMES, _comparison_of(instant, lt), "The first is earlier."),
-    _test(":time:le", _TIMES, _comparison_of(instant, le), "The first is not later."),
-    _test(":time:gt", _TIMES, _comparison_of(instant, gt), "The first is later."),
-    _test(":time:ge", _TIMES, _comparison_of(instant, ge), "The first is not earlier."),
-    _test(":duration:lt", _SPANS, _comparison_of(duration, lt), "The first is shorter."),
-    _test(":duration:le", _SPANS, _comparison_of(duration, le), "The first is not longer."),
-    _test(":duration:gt", _SPANS, _comparison_of(duration, gt), "The first is longer."),
-    _test(":duration:ge", _SPANS, _comparison_of(duration, ge), "The first is not shorter."),
+    _test(":time:lt", _TIMES, _ns_comparison(instant, lt), "The first is earlier."),
+    _test(":time:le", _TIMES, _ns_comparison(instant, le), "The first is not later."),
+    _test(":time:gt", _TIMES, _ns_comparison(instant, gt), "The first is later."),
+    _test(":time:ge", _TIMES, _ns_comparison(instant, ge), "The first is not earlier."),
+    _test(":duration:lt", _SPANS, _ns_comparison(duration, lt), "The first is shorter."),
+    _test(":duration:le", _SPANS, _ns_comparison(duration, le), "The first is not longer."),
+    _test(":duration:gt", _SPANS, _ns_comparison(duration, gt), "The first is longer."),
+    _test(":duration:ge", _SPANS, _ns_comparison(duration, ge), "The first is not shorter."),
     _test(
         ":within_distance",
         ("/number",) * 3,
@@ -206,8 +206,8 @@ _ENTRIES: Final = (
     _test(":string:starts_with", _TEXTS, _text_test(str.startswith), "A text starts with another."),
     _test(":string:ends_with", _TEXTS, _text_test(str.endswith), "A text ends with another."),
     _test(":string:contains", _TEXTS, _text_test(str.__contains__), "A text has another somewhere."),
-    _test(":string:has_word", _TEXTS, _search(regex.has_word), "A text has a whole word or phrase, in any case."),
-    _test(":string:matches", _TEXTS, _search(regex.searches), "A part of a text matches a regular expression."),
+    _test(":string:has_word", _TEXTS, _pattern_test(regex.has_word), "A text has a whole word or phrase, in any case."),
+    _test(":string:matches", _TEXTS, _pattern_test(regex.searches), "A part of a text matches a regular expression."),
     _kind_test("string", "/string", str, "The value is a string."),
     _kind_test("number", "/number", int, "The value is a whole number."),
     _kind_test("float64", "/float64", Float, "The value is a float64."),

@@ -1,7 +1,7 @@
 """Reducers over rows of a group, and the same folds over the elements of a list.
 
-Rows are unordered, so floats are added and lists collected in the order of values, and of several invalid values the
-least is named in the error. Floats of a list are added in the order of the list.
+Rows are unordered, so reducers add floats and collect lists in the order of the values, and an error names the least
+of several invalid values. Floats of a list are added in the order of the list.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Kind = TypeVar("_Kind")
 
 
 def _require(kind: type[_Kind], op: str, values: Sequence[Value]) -> list[_Kind]:
-    """Return the values if all have this kind. Raises ValueFault."""
+    """Return the values if all have this kind. Raises ValueFault, which names the least value of another kind."""
     fitting: list[_Kind] = []
     faulty: list[Value] = []
     for value in values:
@@ -90,10 +90,10 @@ class _Fold:
     """A fold of values of one type: a reducer of rows and a function of a list."""
 
     name: str
-    type: str  # of the values and the result
+    type: str  # Mangle type of the values and of the result
     fold: Callable[[str, Sequence[Value]], Value]
     doc: str
-    in_value_order: bool = False  # whether rows are sorted first
+    in_value_order: bool = False  # whether the reducer sorts the values before the fold
 
     def as_reducer(self) -> Reducer:
         def reduce(rows: Rows) -> Value:
@@ -129,7 +129,7 @@ def _pick_any(rows: Rows) -> Value:
 def _collect_to_map(rows: Rows) -> Value:
     entries: dict[Value, Value] = {}
     for key, value in sorted(rows, key=lambda row: order_key(row[1])):
-        entries.setdefault(key, value)  # the least value of a repeated key
+        entries.setdefault(key, value)  # values come in order, so the first one of a repeated key is the least
     return Map(tuple(entries.items()))
 
 

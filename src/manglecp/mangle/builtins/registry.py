@@ -32,15 +32,15 @@ from manglecp.mangle.values import (
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """``fn:…``: one value from some values and the evaluation time."""
+    """``fn:…``: computes one value from its arguments and the evaluation time."""
 
     name: str
     params: tuple[str, ...]  # types
     result: str  # type
-    call: Callable[[tuple[Value, ...], int], Value]  # of the arguments and the evaluation time in ns
+    call: Callable[[tuple[Value, ...], int], Value]  # maps arguments and evaluation time (ns) to the result
     doc: str
     rest: str | None = None  # type of any further arguments
-    even: bool = False  # only an even number of arguments: keys and values
+    even: bool = False  # whether the number of arguments is even: keys and values in turn
 
     def accepts(self, count: int) -> bool:
         return _accepts(self.params, self.rest, count) and not (self.even and count % 2)
@@ -62,9 +62,9 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """``fn:…`` after ``do fn:group_by``: one value from the unordered rows of a group.
+    """``fn:…`` after ``do fn:group_by``: computes one value from the unordered rows of a group.
 
-    A row holds the values of the arguments; for a reducer without arguments, all bindings of the row.
+    Each row is a tuple of the argument values of one solution of the body; without arguments, of all its bindings.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Reducer:
     result: str
     doc: str
     reduce: Callable[[Sequence[tuple[Value, ...]]], Value]
-    skips_failing_rows: bool = False  # a row whose arguments cannot be evaluated is left out
+    skips_failing_rows: bool = False  # whether a row whose arguments cannot be evaluated is left out
 
     def accepts(self, count: int) -> bool:
         return _accepts(self.params, self.rest, count)
@@ -97,7 +97,6 @@ def pure(
     return Function(name, params, result, lambda args, _now: body(name, *args), doc, rest, even)
 
 
-# ``number``, ``string``, … return the Python value, or raise a fault: ``fn:plus takes a number, not the string "x"``.
 _MAX_TEXT_LENGTH: Final = 80  # characters of a value in a message
 
 
@@ -136,6 +135,7 @@ def _inner_reader(kind: type[_Kind], inner: Callable[[_Kind], _Inner], expected:
     return read
 
 
+# Each reader returns the Python value, or raises a fault such as ``fn:plus takes a number, not the string "x"``.
 number: Final = _reader(int, "a number")
 string: Final = _reader(str, "a string")
 pair: Final = _reader(Pair, "a pair")

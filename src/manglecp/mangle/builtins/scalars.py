@@ -1,4 +1,4 @@
-"""Numbers, strings, names and conversions."""
+"""Functions of numbers, strings and names, and conversions between them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _mult(op: str, *args: Value) -> Value:
 
 def _div(op: str, first: Value, *divisors: Value) -> Value:
     result = number(op, first)
-    if not divisors:  # 1/first; 0 for -1 too, as in the Go implementation
+    if not divisors:  # 1/first, cut toward zero; but 0 for -1, as in the Go implementation
         if result == 0:
             raise _zero_divisor_fault(op, first)
         return 1 if result == 1 else 0
@@ -50,7 +50,7 @@ def _div(op: str, first: Value, *divisors: Value) -> Value:
             raise _zero_divisor_fault(op, divisor)
         quotient = abs(result) // abs(denominator)
         result = wrap_int64(quotient if (result < 0) == (denominator < 0) else -quotient)
-        if result == 0:  # further divisors are not checked, even zero
+        if result == 0:  # the result stays 0: further divisors are not checked, not even for zero
             return 0
     return result
 
@@ -150,7 +150,7 @@ def _replace(op: str, text: Value, old: Value, new: Value, count: Value) -> Valu
     return whole.replace(old_text, new_text, times)
 
 
-def _case(convert: Callable[[str], str]) -> Callable[[str, Value], Value]:
+def _case_conversion(convert: Callable[[str], str]) -> Callable[[str, Value], Value]:
     def body(op: str, value: Value) -> Value:
         text = convert(string(op, value))  # upper case may be longer: "ß" becomes "SS"
         _check_length(op, len(text))
@@ -160,20 +160,20 @@ def _case(convert: Callable[[str], str]) -> Callable[[str, Value], Value]:
 
 
 def _split_text(op: str, text: Value, separator: Value) -> Value:
-    whole, between = string(op, text), string(op, separator)
-    return List(tuple(whole.split(between) if between else whole))
+    whole, separator_text = string(op, text), string(op, separator)
+    return List(tuple(whole.split(separator_text) if separator_text else whole))
 
 
 def _float_to_string(op: str, value: Value) -> Value:
     return float_text(floating(op, value))
 
 
-def _split(op: str, value: Value) -> list[str]:
+def _parts(op: str, value: Value) -> list[str]:
     return ["/" + part for part in name(op, value).split("/")[1:]]
 
 
 def _name_list(op: str, value: Value) -> Value:
-    return List(tuple(Name(part) for part in _split(op, value)))
+    return List(tuple(Name(part) for part in _parts(op, value)))
 
 
 _S: Final = "/string"
@@ -188,8 +188,8 @@ STRINGS: Final[tuple[Function, ...]] = (
         _replace,
         "The text with the first n occurrences of old replaced by new; all of them if n is negative.",
     ),
-    pure("fn:string:lower", (_S,), _S, _case(str.lower), "The text in lower case."),
-    pure("fn:string:upper", (_S,), _S, _case(str.upper), "The text in upper case."),
+    pure("fn:string:lower", (_S,), _S, _case_conversion(str.lower), "The text in lower case."),
+    pure("fn:string:upper", (_S,), _S, _case_conversion(str.upper), "The text in upper case."),
     pure("fn:string:len", (_S,), "/number", lambda op, text: len(string(op, text)), "How many characters it has."),
     pure(
         "fn:string:split",
@@ -202,8 +202,8 @@ STRINGS: Final[tuple[Function, ...]] = (
     pure("fn:float64:to_string", ("/float64",), _S, _float_to_string, "The shortest text that reads back."),
     pure("fn:name:to_string", (_NAME,), _S, name, "The name as a string, with its slashes."),
     pure(
-        "fn:name:root", (_NAME,), _NAME, lambda op, value: Name(_split(op, value)[0]), "The first part: /a of /a/b/c."
+        "fn:name:root", (_NAME,), _NAME, lambda op, value: Name(_parts(op, value)[0]), "The first part: /a of /a/b/c."
     ),
-    pure("fn:name:tip", (_NAME,), _NAME, lambda op, value: Name(_split(op, value)[-1]), "The last part: /c of /a/b/c."),
+    pure("fn:name:tip", (_NAME,), _NAME, lambda op, value: Name(_parts(op, value)[-1]), "The last part: /c of /a/b/c."),
     pure("fn:name:list", (_NAME,), "fn:List(/name)", _name_list, "The parts: [/a, /b, /c] of /a/b/c."),
 )

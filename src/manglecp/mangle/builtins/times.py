@@ -1,7 +1,7 @@
 """Instants, durations and intervals as values.
 
-They do not wrap around: a result out of range is a fault. Infinite instants can be compared and converted, but not
-formatted, truncated, added or subtracted.
+Times and durations do not wrap around: a result out of range is a fault. Infinite instants can be compared and
+converted, but not formatted, truncated, added or subtracted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from manglecp.mangle.builtins.registry import (
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Float, Time, Value
 
-_UTC: Final = ""  # the name of a zone
+_UTC: Final = ""  # the name of the zone UTC, see calendar.zone
 
 
 def _now(_args: tuple[Value, ...], now: int) -> Value:
@@ -54,7 +54,7 @@ def _parse_civil(op: str, text: Value, zone_name: Value) -> Value:
 def _checked_time(op: str, text: Value, ns: int | None, example: str) -> Value:
     if ns is None:
         raise argument_fault(op, text, f"a date and time such as {example}")
-    if not INT_MIN <= ns <= INT_MAX:  # including the infinities, whose text must parse too
+    if not INT_MIN <= ns <= INT_MAX:  # both ends are infinities, whose text must parse too
         raise ValueFault(f"{op} reads {describe(text)} as a time outside the representable range")
     return Time(ns)
 
@@ -121,23 +121,23 @@ def _duration_parse(op: str, text: Value) -> Value:
     return checked_duration(op, ns, text)
 
 
-def _from_unit(unit_ns: int) -> Callable[..., Value]:
+def _make_duration(unit_ns: int) -> Callable[..., Value]:
     def body(op: str, count: Value) -> Value:
-        if type(count) is int:  # exact: a large number would be rounded as a float
+        if type(count) is int:  # stays an integer, because a float would round a large number
             return checked_duration(op, count * unit_ns, count)
         amount = real(op, count)
         if not math.isfinite(amount):
             raise argument_fault(op, count, "a finite number or float64")
         span = amount * unit_ns
-        return checked_duration(op, int(span) if math.isfinite(span) else INT_MAX + 1, count)
+        return checked_duration(op, int(span) if math.isfinite(span) else INT_MAX + 1, count)  # out of range
 
     return body
 
 
-def _in_unit(unit_ns: int) -> Callable[..., Value]:
+def _count_units(unit_ns: int) -> Callable[..., Value]:
     def body(op: str, span: Value) -> Value:
         ns = duration(op, span)
-        whole, rest = divmod(abs(ns), unit_ns)  # whole units and the rest apart: each is exact as a float
+        whole, rest = divmod(abs(ns), unit_ns)  # converted apart, because a float holds each exactly
         return Float(math.copysign(whole + rest / unit_ns, ns))
 
     return body
@@ -160,7 +160,7 @@ _T: Final = "/time"
 _D: Final = "/duration"
 _N: Final = "/number"
 _S: Final = "/string"
-_U: Final = "/name"  # of a unit
+_U: Final = "/name"  # the name of a unit
 _AMOUNT: Final = "fn:Union(/number, /float64)"
 _PAIR: Final = "fn:Pair(X, Y)"
 
@@ -184,13 +184,13 @@ TIMES: Final[tuple[Function, ...]] = (
     pure("fn:time:trunc_civil", (_T, _S, _U), _T, _trunc_civil, "The start of a local year, month, week, day."),
     pure("fn:duration:parse", (_S,), _D, _duration_parse, "The duration that a text such as 1h30m names."),
     pure("fn:duration:from_nanos", (_N,), _D, lambda op, count: Duration(number(op, count)), "So many nanoseconds."),
-    pure("fn:duration:from_seconds", (_AMOUNT,), _D, _from_unit(SECOND), "So many seconds, cut to whole ns."),
-    pure("fn:duration:from_minutes", (_AMOUNT,), _D, _from_unit(MINUTE), "So many minutes, cut to whole ns."),
-    pure("fn:duration:from_hours", (_AMOUNT,), _D, _from_unit(HOUR), "So many hours, cut to whole ns."),
+    pure("fn:duration:from_seconds", (_AMOUNT,), _D, _make_duration(SECOND), "So many seconds, cut to whole ns."),
+    pure("fn:duration:from_minutes", (_AMOUNT,), _D, _make_duration(MINUTE), "So many minutes, cut to whole ns."),
+    pure("fn:duration:from_hours", (_AMOUNT,), _D, _make_duration(HOUR), "So many hours, cut to whole ns."),
     pure("fn:duration:nanos", (_D,), _N, duration, "The duration in nanoseconds."),
-    pure("fn:duration:seconds", (_D,), "/float64", _in_unit(SECOND), "The duration in seconds."),
-    pure("fn:duration:minutes", (_D,), "/float64", _in_unit(MINUTE), "The duration in minutes."),
-    pure("fn:duration:hours", (_D,), "/float64", _in_unit(HOUR), "The duration in hours."),
+    pure("fn:duration:seconds", (_D,), "/float64", _count_units(SECOND), "The duration in seconds."),
+    pure("fn:duration:minutes", (_D,), "/float64", _count_units(MINUTE), "The duration in minutes."),
+    pure("fn:duration:hours", (_D,), "/float64", _count_units(HOUR), "The duration in hours."),
     pure("fn:duration:add", (_D, _D), _D, _duration_add, "Both durations together."),
     pure("fn:duration:mult", (_D, _N), _D, _duration_mult, "The duration so many times."),
     pure("fn:interval:start", (_PAIR,), "X", lambda op, value: pair(op, value).first, "The first part of a pair."),

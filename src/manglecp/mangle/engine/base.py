@@ -1,4 +1,4 @@
-"""A program with server facts, evaluated once; requests are evaluated on top of it."""
+"""A program with server facts, evaluated once; requests are evaluated on top of the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Value
 class Base:
     """The least model of a program and the facts of a server. Immutable and thread-safe.
 
-    Rules that depend on the evaluation time are not part of it; they are evaluated per request.
+    Rules that depend on the evaluation time are left out: each request evaluates them.
     """
 
     compiled: CompiledProgram
@@ -40,7 +40,7 @@ class Base:
         return self.layer.derived_count
 
     def rows(self, key: Key) -> Collection[FactTuple]:
-        """Return the facts of a predicate in the base; temporal ones end with their two instants."""
+        """Return the facts of a predicate in the base; a temporal fact ends with the two instants of its interval."""
         return self.layer.facts[self.compiled.ids[key]].facts
 
     def find(self, key: Key, value: Value, column: int = 0) -> list[FactTuple]:
@@ -85,7 +85,7 @@ class Base:
     def with_facts(
         self, add: Iterable[Fact] = (), remove: Iterable[Fact] = (), *, check: bool = True, limits: Limits | None = None
     ) -> Base:
-        """Return another base with facts added and removed. Only given facts can be removed; others are ignored."""
+        """Return another base with facts added and removed. Only given facts can be removed."""
         intake = self.compiled.intake
         evaluation = Evaluation(self.compiled, self.layer, now=0, limits=limits or Limits(), volatile=False)
         evaluation.run(intake.by_predicate(add, check), intake.by_predicate(remove, check))
@@ -100,7 +100,7 @@ def evaluate(
     externals: Externals | None = None,
     compiled: CompiledProgram | None = None,
 ) -> Result:
-    """Evaluate the program at the instant ``now`` (ns), compiled, over an empty base."""
+    """Evaluate the program at the instant ``now`` (ns), with compiled rules over an empty base."""
     compiled = compiled or CompiledProgram(program)
     evaluation = Evaluation(compiled, Layer(compiled), now, limits or Limits(), externals=externals)
     given: dict[int, set[FactTuple]] = {}

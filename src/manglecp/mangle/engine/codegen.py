@@ -1,8 +1,8 @@
 """Code generation: rules as nested loops over hash indexes.
 
-There is one function per rule and position of the premise that reads the delta. It reads the relations as views, and
-adds facts to the head's view or collects rows for a transform. It is specialised for the layers that hold facts (base,
-overlay); other variants are generated when needed.
+A rule has one function over all facts, and one per premise that may read the delta. A function reads relations through
+views, and adds facts to the head's view or collects rows for a transform. It is specialised for the layers that hold
+facts (base, overlay); variants for other layers are generated when they are needed.
 
 No value of a program becomes source text: constants, functions and predicates are passed in a namespace.
 """
@@ -35,15 +35,15 @@ from manglecp.mangle.printer import INFIX
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, wrap_int64
 
 Ending: TypeAlias = OneOf["head", "fact", "row", "variables", "exists"]
-"""What a function does with a row: add the head's fact; collect that fact, the row, or the values of some variables in
-``rows``; or report that a row exists whose head holds at some instant."""
+"""What a function does with a row: add the head's fact; collect in ``rows`` the fact, the row, or the values of some
+variables; or report that a row exists whose head holds at some instant."""
 
-_KnownColumns: TypeAlias = list[tuple[int, str]]  # columns, and expressions of the values they must have
+_KnownColumns: TypeAlias = list[tuple[int, str]]  # column, and expression of the value that it must have
 
 GROWING_SIZE: Final = 1_000_000  # assumed size of a relation that is still growing
 MAX_LOOPS: Final = 18  # Python refuses more than 20 nested blocks; two are spare
 
-# By kind, what follows the expression of a value to get what the value is compared by.
+# By kind, the attribute by which values are compared, as a suffix of the expression of a value.
 _SUFFIX: Final = {"number": "", "string": "", "name": ".text", "time": ".ns", "duration": ".ns", "float64": ".value"}
 _ARITHMETIC: Final = {"fn:plus": " + ", "fn:minus": " - ", "fn:mult": " * "}
 
@@ -58,7 +58,7 @@ def instant(value: Value) -> int:
 
 
 def window_end(value: Value, now: int, sign: int) -> int:
-    """Return the instant of a bound of an operator; ``sign`` is -1 if it looks back."""
+    """Return the instant of a bound of an operator; ``sign`` is -1 if the operator looks back."""
     return clamp(now + sign * value.ns) if isinstance(value, Duration) else instant(value)
 
 
@@ -70,7 +70,7 @@ def live(facts: Iterable[Any], removed: set[Any]) -> list[Any]:
 _RUNTIME: Final[Mapping[str, Any]] = {  # names in generated source
     "live": live,
     "chain": chain,
-    "E": (),
+    "E": (),  # no facts
     "Time": Time,
     "wrap": wrap_int64,
     "clamp": clamp,
@@ -99,14 +99,14 @@ class Code:
     """The source of a function: lines, loops, names, and Python expressions that read relations."""
 
     ids: Mapping[syntax.Key, int]  # the number of each predicate
-    temporal: Sequence[bool]  # by predicate number
-    views: Sequence[View]  # by predicate number
-    growing: Collection[syntax.Key] = field(default=(), kw_only=True)  # predicates that gain facts while it runs
-    either_state: bool = field(default=False, kw_only=True)  # visit all rows of the old or the new state; no negations
+    temporal: Sequence[bool]  # whether each predicate is temporal, by number
+    views: Sequence[View]  # the view of each predicate, by number
+    growing: Collection[syntax.Key] = field(default=(), kw_only=True)  # predicates that gain facts during the call
+    either_state: bool = field(default=False, kw_only=True)  # read facts of the old and the new state; skip negations
     lines: list[str] = field(default_factory=list, init=False)
     prologue: dict[str, str] = field(default_factory=dict, init=False)  # assignments before the loops, by name
     namespace: dict[str, Any] = field(default_factory=dict, init=False)  # global names
-    open_loops: int = field(default=0, init=False)  # their number
+    open_loops: int = field(default=0, init=False)  # number of loops around the next line
     headers: list[tuple[int, int]] = field(default_factory=list, init=False)  # line and depth of each loop
     temporary_count: int = field(default=0, init=False)
 
@@ -215,7 +215,7 @@ class Generator(Code):
     built: tuple[int, ...] = ()  # columns of the head whose size is counted
     name: str = "rule"
     bound: dict[str, str] = field(default_factory=dict, init=False)  # expressions of bound variables
-    set_variable: str | None = field(default=None, init=False)  # it stands for a set of values, see _find_set_variable
+    set_variable: str | None = field(default=None, init=False)  # stands for a set of values, see _find_set_variable
     inference: KindInference = field(init=False)
 
     def size(self, key: syntax.Key) -> int:
@@ -246,7 +246,7 @@ class Generator(Code):
         return CompiledFunction(source, scope[self.name])
 
     def _finds_nothing(self, steps: Sequence[AnyStep]) -> bool:
-        """Return whether a scan without facts comes before everything that may raise."""
+        """Return whether a scan of an empty relation runs before every step that may raise."""
         first_barrier = min(self.rule_steps.barriers, default=None)
         for step in steps:
             if isinstance(step, Scan) and step.position != self.delta and not self.layers(step.literal.atom.key):
@@ -292,7 +292,7 @@ class Generator(Code):
         return f"{self.global_name(function.call, 'F')}({tuple_text([self.expression(a) for a in term.args])}, now)"
 
     def bind(self, name: str, expression: str) -> None:
-        """Write the assignment of an expression to a variable; ``_`` is evaluated too, because that may raise."""
+        """Write the assignment of an expression to a variable; for ``_``, only evaluate it, because it may raise."""
         if name == "_":
             self.write(expression)
             return
@@ -320,7 +320,7 @@ class Generator(Code):
         if not self.layers(key) and step.position != self.delta:
             self._evaluate_args(step.literal)
         known_columns: _KnownColumns = []
-        targets: list[str] = []  # of the loop, one per column
+        targets: list[str] = []  # targets of the loop, one per column
         new_variables: list[tuple[str, str]] = []  # names and targets
         checks: list[tuple[str, str]] = []  # expressions that have to be equal
         for column, arg in enumerate(step.literal.atom.args):
@@ -443,7 +443,7 @@ class Generator(Code):
     def _bind_role(self, role: str, bound: syntax.TimeBound, position: int) -> None:
         """Bind or compare a variable that takes an end of the interval of the scan of premise ``position``."""
         if role == "within":
-            return
+            return  # a BoundTest tests this bound
         assert isinstance(bound.value, syntax.Variable)
         start, end = f"s{position}", f"e{position}"
         if role == "point":
@@ -504,7 +504,7 @@ class Generator(Code):
         return f"not ({start} <= {first} and {last} <= {end})" if box else f"{start} > {last} or {first} > {end}"
 
     def _evaluate_args(self, literal: syntax.Literal) -> None:
-        """Write function applications as statements: the predicate has no facts, but they may raise."""
+        """Write function applications as statements: the predicate has no facts, but the functions may raise."""
         for arg in literal.atom.args:
             if isinstance(arg, syntax.Apply):
                 self.write(self.expression(arg))
@@ -640,7 +640,7 @@ class Generator(Code):
         add = self.local_name("add", f"views[{i}].{'new' if self.recursive else 'facts'}.add")
         target = self.local_name("out", f"views[{i}].{'new' if self.recursive else 'facts'}")
         if self.built:
-            known_facts.append(target)  # a fact that is there already is not weighed again
+            known_facts.append(target)  # so that a fact found twice is weighed once
         if known_facts:
             self.write(f"fact = {fact}")
             self.write(f"if {' and '.join(f'fact not in {facts}' for facts in known_facts)}:")
@@ -690,15 +690,15 @@ class Generator(Code):
         return self._instant(bound)
 
     def _write_limit_check(self, condition: str, call: str) -> None:
-        """Write the check of limit and deadline, whose failure is ``call``.
+        """Write a check into the loops: if ``condition`` holds, a limit or deadline has passed, and ``call`` raises.
 
-        It runs after each innermost loop, and in the outer loops too, because rows may never reach the innermost one.
+        It runs after each innermost loop, and in the outer loops too, because rows may never reach the innermost loop.
         """
         if self.open_loops:
             self.lines.append("    " * (self.open_loops - 1) + f"if {condition}:")
             self.lines.append("    " * (self.open_loops - 1) + f"    {call}")
-        for number, (header, depth) in enumerate(self.headers[:-2]):  # the last but one has the check above
-            first_line = header + 1 + 2 * number  # of the loop; each earlier check added two lines
+        for number, (header, depth) in enumerate(self.headers[:-2]):  # the check above stands in the last loop but one
+            first_line = header + 1 + 2 * number  # of the body of the loop; each earlier check added two lines
             check = ["    " * (depth + 1) + f"if {condition}:", "    " * (depth + 1) + f"    {call}"]
             self.lines[first_line:first_line] = check
 

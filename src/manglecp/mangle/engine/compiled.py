@@ -25,7 +25,7 @@ from manglecp.mangle.syntax import Key, Now, TimeBound
 from manglecp.mangle.transforms import Aggregation
 from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES
 
-MAX_ERRORS: Final = 100  # of given facts, in one exception
+MAX_ERRORS: Final = 100  # diagnostics of given facts in one exception
 _ALWAYS: Final = (INT_MIN, INT_MAX)
 
 
@@ -38,7 +38,7 @@ class Intake:
         self.acceptance = FactAcceptor(predicates)
 
     def by_predicate(self, facts: Iterable[Fact], check: bool) -> dict[int, set[FactTuple]]:
-        """Return the facts by predicate number; temporal ones with their interval as two more columns.
+        """Return the facts by predicate number; a temporal fact has its interval as two more columns.
 
         Raises AnalysisError or EvalError with all problems, up to MAX_ERRORS.
         """
@@ -129,7 +129,7 @@ class CompiledRule:
         steps: RuleSteps | None = None,
         **options: Any,
     ) -> CompiledFunction | None:
-        """Return the function of that name (with these Generator options) for the layers that hold facts, or None."""
+        """Return the function ``name`` for the layers that hold facts, made with Generator ``options``, or None."""
         variant = (name, *[views[i].layers for i in self.reads])
         if variant not in self.functions:
             options["name"] = f"{self.name}_{name}"
@@ -143,7 +143,7 @@ class RuleFunction:
     """A compiled rule: over all facts, or over the delta of one predicate."""
 
     rule: CompiledRule
-    source: int | None  # the predicate whose delta it reads; None for all facts
+    source: int | None  # the predicate whose delta the function reads; None for all facts
     compiled: CompiledFunction
 
 
@@ -154,10 +154,10 @@ class Method(NamedTuple):
     """How a component is evaluated, for inputs with facts in certain layers."""
 
     mode: Literal["keep", "full", "insert", "reevaluate"]
-    """Keep the facts; apply all rules to all facts; apply them to what the overlay adds; maintain or reevaluate."""
+    """Keep the base; apply rules to all facts; apply rules to facts that the overlay adds; maintain or reevaluate."""
     functions: Functions = ()
     in_rounds: bool = False
-    """Whether the functions collect new facts, which may lead to further ones."""
+    """Whether the functions collect new facts in rounds, because new facts may lead to further facts."""
     is_grouped: bool = False
     """Whether the heads are stored as GroupedViews."""
 
@@ -174,13 +174,13 @@ class CompiledComponent:
     strict_inputs: tuple[int, ...]  # predicates whose finished relation is needed: negated or aggregated
     volatile: bool  # depends on the evaluation time or an external predicate, directly or through its inputs
     rules: tuple[CompiledRule, ...]
-    interpreter_reason: str | None  # why it is interpreted; None if it is compiled
+    interpreter_reason: str | None  # why the component is interpreted; None if it is compiled
     groupable: frozenset[Key]  # predicates that may be stored as a GroupedView
-    inputs: tuple[int, ...]  # predicates that it reads or defines
-    outer_inputs: tuple[int, ...]  # predicates that it reads and does not define
+    inputs: tuple[int, ...]  # predicates that the component reads or defines
+    outer_inputs: tuple[int, ...]  # predicates that the component reads, but does not define
     temporal_heads: tuple[int, ...]  # temporal heads
     merged_heads: tuple[int, ...]  # heads with a merge
-    layers_of: Callable[[Sequence[str]], Any]  # the layers of its inputs, from those of all predicates
+    layers_of: Callable[[Sequence[str]], Any]  # picks the layers of its inputs from those of all predicates
     maintained_rules: tuple[MaintainedRule, ...] | str | None = None  # see maintainable(), memoised
     methods: dict[tuple[bool, Any], Method] = field(default_factory=dict)  # see Evaluation._choose
     delta_functions: dict[tuple[bool, Any], Functions] = field(default_factory=dict)  # see CompiledProgram.deltas
@@ -191,13 +191,13 @@ class CompiledComponent:
             yield from functions
 
     def is_empty_in(self, layers: Sequence[str]) -> bool:
-        """Return whether a base with these layers has no facts of the component, and every rule an empty premise."""
+        """Return whether a base with these layers has no facts of the component, and each rule has an empty premise."""
         return not any(layers[i] for i in self.heads) and all(
             not all(layers[i] for i in rule.scans) for rule in self.rules
         )
 
     def recurs(self, layers: Sequence[str]) -> bool:
-        """Return whether facts of the component may lead to further ones, with facts in these layers."""
+        """Return whether facts of the component may lead to further facts of it, with facts in these layers."""
         return self.recursive and any(
             rule.steps.barriers or all(layers[i] or i in self.heads for i in rule.scans)
             for rule in self.rules
@@ -228,7 +228,7 @@ class CompiledProgram:
         self.volatile: set[int] = {self.ids[f.key] for f in self.volatile_facts}
         # External predicates may return other facts for the next request.
         self.volatile |= {i for key, i in self.ids.items() if program.predicates[key].external}
-        # The inputs of deferred predicates: a change of these shows only there, because their facts are not stored.
+        # The inputs of each deferred predicate, which stores no facts: a change of the facts shows only in the inputs.
         self.deferred_inputs: dict[int, frozenset[int]] = {}
         self.components = [
             self._component(number, component, [r for key in component.predicates for r in by_head.get(key, [])])
@@ -323,10 +323,10 @@ class CompiledProgram:
         recurs: bool,
         grouped: Collection[Key] = (),
     ) -> Functions:
-        """Return functions for the layers that hold facts, of the rules that may derive something. Raises NotCompiled.
+        """Return the functions of the rules that may derive facts from the layers that hold facts. Raises NotCompiled.
 
-        They apply rules to all facts (``full``), or to the delta of what the overlay adds (``insert``) or of the
-        component's own predicates. ``recurs``: the heads collect new facts in rounds.
+        The functions apply a rule to all facts (``full``), to the facts that the overlay adds (``insert``), or to the
+        delta of the component's own predicates (``delta``). ``recurs``: the heads collect new facts in rounds.
         """
         functions: list[RuleFunction] = []
         for rule in component.rules:

@@ -3,8 +3,8 @@
 The result equals a fresh evaluation of all facts; the cost depends on the change. Per component, in dependency order:
 
 * no input changed: skip;
-* the base has no facts for it (most rules of a request, and all that depend on the time): apply its rules to all facts;
-* its inputs only gained facts, and no changed one is negated or aggregated: apply its rules to the delta;
+* the base has no facts of the component (most in requests, all that depend on time): apply the rules to all facts;
+* its inputs only gained facts, and no changed input is negated or aggregated: apply its rules to the delta;
 * otherwise: maintain the affected facts (:mod:`maintenance`) or, if the rules do not permit that, evaluate it again and
 keep the difference to the base.
 """
@@ -40,7 +40,7 @@ from manglecp.mangle.values import Value, part_size
 
 
 class Evaluation:
-    """One evaluation. Used once, by one thread; the watchdog's thread may stop it. ``i`` is a predicate number."""
+    """One evaluation, used once, by one thread; the watchdog's thread may stop it. ``i`` is a predicate number."""
 
     def __init__(
         self,
@@ -58,21 +58,21 @@ class Evaluation:
         self.limits = limits
         self.volatile = volatile  # False while a base is made: rules that depend on the time are left out
         self.views = base.views.copy()
-        self.layers = base.layers.copy()  # of the views; see View.layers
-        self.raw: dict[int, View] = {}  # uncoalesced, of temporal predicates
+        self.layers = base.layers.copy()  # the layers of each view, see View.layers
+        self.raw: dict[int, View] = {}  # uncoalesced views of temporal predicates
         self.given: dict[int, set[FactTuple]] = {}
         self.given_growth: dict[int, int] = {}  # how many more facts are given than in the base
         self.removed_given: dict[int, set[FactTuple]] = {}
-        self.derived_count = 0  # of facts, with those of the base
+        self.derived_count = 0  # derived facts, including those of the base
         self.fired: set[CompiledRule] = set()  # rules that added a fact, as far as that is cheap to observe
         self.fired_counts: dict[CompiledComponent, int] = {}  # number of rules that fired, by interpreted component
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
         self.external_calls: ExternalCalls = {}
-        self.part_count = 0  # of built values, see program.built_columns, in the components that are done
-        self.new_part_count = 0  # of built values, in the component that is evaluated
+        self.part_count = 0  # parts of built values (program.built_columns), in evaluated components
+        self.new_part_count = 0  # parts of built values, in the current component
         # Loops of compiled rules compare counts with these bounds.
-        self.max_facts = 0  # how many may still be added
+        self.max_facts = 0  # how many facts may still be added
         self.max_rows = limits.rows
         self.pending = 0  # facts in the new sets of grouped views, which may overlap
         self.stop_error: LimitError | None = None
@@ -95,7 +95,7 @@ class Evaluation:
         self.max_facts = self.max_rows = -1
 
     def _set_bound(self, component: CompiledComponent) -> None:
-        """Set the number of facts that may still be derived, and only then check for a stop, so that none is lost."""
+        """Set the number of facts that may still be derived, then check for a stop: in this order no stop is lost."""
         self.pending = 0
         derived_so_far = sum(self.views[i].overlay_size() - len(self.given.get(i, ())) for i in component.heads)
         self.max_facts = self.limits.derived_facts - self.derived_count - derived_so_far
@@ -114,7 +114,7 @@ class Evaluation:
                 self._evaluate_component(component)
             else:
                 self._leave_as_given(component)
-        self.checkpoint()  # not every component has a loop that would notice
+        self.checkpoint()  # not every component has a loop that notices a stop
         self.statistics.derived = self.derived_count
 
     def _change_given(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
@@ -127,14 +127,14 @@ class Evaluation:
         is_temporal = self.compiled.temporal[i]
         base = self.base.raw.get(i, NOTHING) if is_temporal else self.base.facts[i]
         view = (self.raw if is_temporal else self.views)[i] = View(base, added - base.facts)
-        if i not in self.compiled.ruled:  # otherwise its component does this
+        if i not in self.compiled.ruled:  # else the component of the predicate removes them
             view.removed = removed
         self.layers[i] = view.layers
         if is_temporal and i not in self.compiled.ruled:
             self._coalesce(i)
 
     def _raw_view(self, i: int) -> View:
-        """Return the view of a temporal predicate that facts are added to: uncoalesced."""
+        """Return the uncoalesced view of a temporal predicate, to which facts are added."""
         if i not in self.raw:
             self.raw[i] = View(self.base.raw.get(i, NOTHING))
         return self.raw[i]
@@ -198,7 +198,7 @@ class Evaluation:
             self._apply(functions)
 
     def _choose(self, component: CompiledComponent, is_done: bool) -> Method:
-        """Return how to evaluate a component; it depends on the layers of its inputs only, and is memoised."""
+        """Return how to evaluate a component, memoised by ``is_done`` and the layers of its inputs."""
         views, generate = self.views, self.compiled.generate
         method = KEEP
         if is_done and not any(views[i].changed for i in component.inputs):
@@ -261,7 +261,7 @@ class Evaluation:
         self.checkpoint()
         limit = self.limits.derived_facts
         rules = () if self.current_component is None else self.current_component.rules
-        span = rules[-1].steps.rule.clause.span if rules else None  # of any rule: which one exceeds it is arbitrary
+        span = rules[-1].steps.rule.clause.span if rules else None  # any rule may have exceeded the limit
         raise LimitError(limit, limit + 1, "derived facts", span)
 
     def _raise_located(self, component: CompiledComponent, fault: ValueFault) -> None:
@@ -305,7 +305,7 @@ class Evaluation:
         return set(rule.aggregation.facts(rows, self.now))
 
     def _fixpoint(self, component: CompiledComponent, first: Functions) -> None:
-        """Evaluate in semi-naive rounds: apply ``first``, then the rules to the delta until it is empty."""
+        """Evaluate in semi-naive rounds: apply ``first``, then the rules to each delta until one is empty."""
         views, now = self.views, self.now
         heads = [views[i] for i in component.heads]
         intervals: dict[int, dict[FactTuple, list[Interval]]] = {i: {} for i in component.temporal_heads}
@@ -332,8 +332,8 @@ class Evaluation:
                 self.too_many_facts()
             if not grown or not component.recursive:
                 break
-            for i, of_facts in intervals.items():
-                self._check_new_intervals(i, of_facts)
+            for i, intervals_by_args in intervals.items():
+                self._check_new_intervals(i, intervals_by_args)
             if deltas is None:
                 deltas = self.compiled.deltas(component, views)
             for function in deltas:
@@ -341,19 +341,19 @@ class Evaluation:
                     function.compiled.run(views, now, self, None)
 
     def _check_new_intervals(self, i: int, intervals: dict[FactTuple, list[Interval]]) -> None:
-        """Add the intervals of the last round to ``intervals``, by arguments, and stop a recursion without end."""
+        """Add the intervals of the last round to ``intervals`` (by arguments); stop a recursion without end."""
         raw = self.views[i]
         new: dict[FactTuple, list[Interval]] = {}
         for fact in raw.delta:
             new.setdefault(fact[:-2], []).append(fact[-2:])
         columns = tuple(range(self.compiled.keys[i][1]))
-        for args, of_fact in new.items():
+        for args, uncoalesced in new.items():
             if args in intervals:
-                of_fact += intervals[args]
-            else:  # the given ones too
+                uncoalesced += intervals[args]
+            else:  # the intervals of given facts count, too
                 facts = raw.matching(columns, args[0] if len(args) == 1 else args) if columns else raw
-                of_fact += [fact[-2:] for fact in facts]
-            intervals[args] = of_fact if len(of_fact) <= self.limits.intervals else list(coalesce(of_fact))
+                uncoalesced += [fact[-2:] for fact in facts]
+            intervals[args] = uncoalesced if len(uncoalesced) <= self.limits.intervals else list(coalesce(uncoalesced))
         check_intervals(self.compiled.keys[i][0], new, self.limits.intervals)
 
     def _aggregate_into(self, function: RuleFunction, view: View) -> None:
@@ -388,9 +388,9 @@ class Evaluation:
             self.given = given
         for i in component.heads:
             evaluated = views[i]
-            before = self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
-            views[i] = View(before, evaluated.facts - before.facts)
-            views[i].removed = before.facts - evaluated.facts
+            base = self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
+            views[i] = View(base, evaluated.facts - base.facts)
+            views[i].removed = base.facts - evaluated.facts
 
     def _coalesce(self, i: int) -> None:
         """Coalesce the intervals of changed facts of a temporal predicate, and check their number."""
@@ -438,14 +438,14 @@ def _frozen(view: View) -> FrozenFacts:
 
 
 _POLL_SECONDS: Final = 0.01  # the precision of deadlines
-_IDLE_POLLS: Final = 100  # without deadlines, after which the thread waits
+_IDLE_POLLS: Final = 100  # polls without deadlines, after which the thread waits for one
 
 
 class Watchdog:
     """Stops evaluations at their deadlines, from one thread of the process.
 
-    Loops of an evaluation do not read the clock; they compare a count with a bound, which the thread sets to a value
-    that every count exceeds. It polls, so that setting and dropping a deadline takes no lock.
+    Loops of an evaluation do not read the clock; they compare a count with a bound. The thread sets the bound to a
+    value that every count exceeds. The thread polls, so that setting and dropping a deadline takes no lock.
     """
 
     def __init__(self) -> None:
@@ -453,7 +453,7 @@ class Watchdog:
         os.register_at_fork(after_in_child=self._reset)  # a child process has no other threads
 
     def _reset(self) -> None:
-        self._deadlines: dict[int, tuple[float, Callable[[], None]]] = {}  # by number; times are monotonic
+        self._deadlines: dict[int, tuple[float, Callable[[], None]]] = {}  # by number: monotonic time, callback
         self._numbers = itertools.count()
         self._wake = threading.Event()
         self._waits = False  # whether the thread waits for ``_wake``
@@ -483,7 +483,7 @@ class Watchdog:
             for number, (deadline, stop) in sorted(self._deadlines.copy().items(), key=lambda entry: entry[1][0]):
                 if deadline <= now and self._deadlines.pop(number, None) is not None:
                     stop()
-            stop = None  # type: ignore[assignment]  # keeps no evaluation alive until the next poll
+            stop = None  # type: ignore[assignment]  # else it keeps an evaluation alive until the next poll
             idle_polls = 0 if self._deadlines else idle_polls + 1
             if idle_polls < _IDLE_POLLS:
                 time.sleep(_POLL_SECONDS)

@@ -1,7 +1,7 @@
 """Fallback to the naive evaluator, for merged and deferred predicates and to locate errors; constraint checks.
 
-It reads the relations of a compiled evaluation, evaluates one component, and stores the result. Facts are visited in
-the order of values, so that errors are deterministic.
+The fallback reads the relations of a compiled evaluation, evaluates one component, and stores the result. Facts are
+visited in the order of values, so that errors are deterministic.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
     if not component.merged_heads and not any(
         interpreter.predicate(key).deferred for key in component.component.predicates
     ):
-        # Without a merge facts are only added, so a rule that derived a fact in any round still does.
+        # Without a merge facts are only added, so a rule that derived a fact in any round still derives it.
         evaluation.fired_counts[component] = len(interpreter.fired)
     for i in component.heads:
         key = evaluation.compiled.keys[i]
@@ -84,8 +84,8 @@ class _Interpreter(NaiveEvaluation):
 
 
 # Constraints are checked incrementally. A functional dependency can be violated only by added facts, by facts with the
-# key of an added one, and by facts of the base that share a key; an inclusion only by added facts, and by facts of the
-# base without a match in the base. If a relation lost facts, all are checked.
+# key of an added fact, and by facts of the base that share a key; an inclusion only by added facts, and by facts of the
+# base without a match in the base. If a relation lost facts, all its facts are checked.
 def check_constraints(evaluation: Evaluation) -> None:
     """Raise EvalError if the model violates an integrity constraint."""
     constrained = evaluation.compiled.constrained
@@ -108,7 +108,7 @@ class _Integrity:
         return violations(predicate, suspects, self.holds)
 
     def _suspects(self, predicate: Predicate) -> Iterable[FactTuple]:
-        """Return the facts that could violate a constraint, and those they could contradict."""
+        """Return the facts that could violate a constraint, and the facts that these could contradict."""
         view = self.evaluation.views[self.compiled.ids[predicate.key]]
         if isinstance(view, GroupedView) or view.removed or not view.base.facts:
             return view

@@ -7,7 +7,7 @@ This is a variant of delete and rederive (DRed):
 3. Rederive: a fact found by 1 is deleted unless a rule still derives it.
 
 Aggregates are maintained by group. Rules must be invertible: no recursion, no computed heads, and group keys in the
-head. Other components are evaluated again; so are those that fail in step 1, which visits rows outside the model.
+head. Other components are evaluated again; so are those that raise in step 1, which visits rows outside the model.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class MaintainedRule:
     rule: CompiledRule
     keys: tuple[str, ...]  # variables that an aggregation groups by
-    key_columns: tuple[int, ...]  # their positions in the head
+    key_columns: tuple[int, ...]  # positions of the keys in the head
 
 
 def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tuple[MaintainedRule, ...] | str:
@@ -85,9 +85,9 @@ class _Update:
         self.groups: dict[int, dict[FactTuple, set[FactTuple]]] = {id(rule): {} for rule in rules}  # see _group
 
     def run(self) -> None:
-        before = self.views[self.head].base.facts
+        base_facts = self.views[self.head].base.facts
         given = self.evaluation.all_given(self.head)
-        suspects = {fact for fact in self.evaluation.removed_given.get(self.head, ()) if fact in before}
+        suspects = {fact for fact in self.evaluation.removed_given.get(self.head, ()) if fact in base_facts}
         new: set[FactTuple] = set(self.views[self.head].facts)
         for rule in self.rules:
             if rule.keys:
@@ -97,15 +97,15 @@ class _Update:
                     index = self.views[self.head].base.index(rule.key_columns)
                     suspects.update(index.get(key[0] if len(key) == 1 else key, ()))
             else:
-                suspects |= self._apply(rule, losses=True, ending="fact", either_state=True) & before
+                suspects |= self._apply(rule, losses=True, ending="fact", either_state=True) & base_facts
                 new |= self._apply(rule, gains=True, ending="fact")
         lost = {fact for fact in suspects - given if not any(self._derives(rule, fact) for rule in self.rules)}
-        view = View(self.views[self.head].base, new - before)
+        view = View(self.views[self.head].base, new - base_facts)
         view.removed = lost
         self.views[self.head] = view
 
     def _run(self, rule: MaintainedRule, name: str, rows: Any, known: FactTuple | None = None, **options: Any) -> None:
-        """Call the function of that name, which adds to ``rows``; ``options`` are those of its Generator."""
+        """Call the function ``name``, which adds to ``rows``; ``options`` configure its Generator."""
         function = rule.rule.function(self.compiled, self.views, name, **options)
         if function is not None:
             function.run(self.views, self.evaluation.now, self.evaluation, rows, known)
@@ -113,7 +113,7 @@ class _Update:
     def _apply(
         self, rule: MaintainedRule, *, losses: bool = False, gains: bool = False, **options: Any
     ) -> set[FactTuple]:
-        """Apply the rule to the losses or gains of its premises. A fact that a negated predicate gains is a loss."""
+        """Apply the rule to the losses or gains of its premises. A fact gained by a negated predicate is a loss."""
         rows: set[FactTuple] = set()
         steps = rule.rule.steps
         for step in steps.steps:

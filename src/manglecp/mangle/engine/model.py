@@ -21,7 +21,7 @@ from manglecp.mangle.syntax import Key
 
 
 class EvaluatedModel:
-    """The model of one evaluation. An external predicate holds for the inputs it was called with."""
+    """The model of one evaluation. The facts of an external predicate are the results of its calls."""
 
     def __init__(self, evaluation: Evaluation) -> None:
         self.evaluation = evaluation
@@ -42,7 +42,7 @@ class EvaluatedModel:
         return self._with_external_facts(key, self.relations.get(key, ()))
 
     def derived(self, key: Key) -> Iterable[TimedArgs]:
-        """Return the facts, given ones too, before coalescing."""
+        """Return the given and the derived facts, before coalescing."""
         return self._with_external_facts(key, self.stored_as_derived(key))
 
     def _with_external_facts(self, key: Key, stored: Iterable[TimedArgs]) -> Iterable[TimedArgs]:
@@ -58,7 +58,7 @@ class EvaluatedModel:
             stored = self.relations.get(key, ())
             if self.program.predicates[key].merge is None:
                 return stored
-            given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # a merge may replace some
+            given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # a merge may drop some
             return dict.fromkeys(chain(stored, ((args, None) for args in given)))
         return SizedFacts(self._raw(i), temporal=True)
 
@@ -67,7 +67,7 @@ class EvaluatedModel:
         return View(self.evaluation.base.raw.get(i, NOTHING)) if view is None else view
 
     def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index | None:
-        """Return an index of the facts, or with ``raw`` of those before coalescing; None if there is none."""
+        """Return an index of the facts, or with ``raw`` of uncoalesced facts; None if the views have no such index."""
         i = self.evaluation.compiled.ids.get(key)
         if i is None or key in self._external_calls:
             return None
@@ -78,15 +78,15 @@ class EvaluatedModel:
         return ViewIndex(view, positions, key[1], temporal)
 
     def has_fired(self, rule: Rule) -> bool:
-        """Return whether a rule added a fact to the base, as far as that was cheap to observe."""
+        """Return whether a rule was seen to add a fact to those of the base; False proves nothing."""
         return any(compiled.steps.rule is rule for compiled in self.evaluation.fired)
 
     def rules_fired(self) -> tuple[int, list[Rule]]:
         """Count the rules that derive at least one fact; return also the rules that only rule coverage can count.
 
-        A rule whose head or a premise has no facts did not fire; a rule that added a fact did, as did the only source
-        of a head with facts. For a rule with unchanged inputs the result of the base is reused. For the rest a function
-        is generated that stops at the first row. Interpreted rules are counted by the interpreter.
+        A rule without facts of its head or of a premise did not fire. A rule that added a fact fired, as did the only
+        source of a head with facts. For a rule with unchanged inputs the result of the base is reused. For other rules
+        a function is generated that stops at the first row. The interpreter counts interpreted rules.
         """
         evaluation = self.evaluation
         compiled, base, views = evaluation.compiled, evaluation.base, evaluation.views
@@ -151,7 +151,7 @@ class EvaluatedModel:
 
     @cached_property
     def _layer(self) -> Layer:
-        """All given facts of this instant, evaluated as a base."""
+        """All given facts, evaluated as the base of :meth:`with_facts`."""
         evaluation = Evaluation(self.evaluation.compiled, self.evaluation.base, self.now, self.limits, volatile=False)
         evaluation.run(self.evaluation.given)
         return evaluation.freeze()

@@ -4,7 +4,7 @@ The analysis defines the order that gives a rule its meaning. A plan may reorder
 
 * A premise that may raise is a *barrier*: premises do not move across it.
 * Whether a temporal premise binds or compares an interval variable is fixed by the defining order, as a *role*.
-* A premise that cannot raise only because earlier premises determine the kinds of its values waits for these premises.
+* If only the kinds that earlier premises determine keep a premise from raising, it waits for these premises.
 * The premise that reads the delta goes first: the rows that it excludes reached the barrier in an earlier round.
 
 Between barriers the cheapest ready step is next: tests, then look-ups, then scans, small relations first.
@@ -45,7 +45,7 @@ def relation_premises(rule: Rule) -> Iterator[Literal]:
     return (p for p in rule.premises if isinstance(p, Literal) and not p.atom.predicate.startswith(":"))
 
 
-# Premises may move only if that neither adds nor removes a run-time error. Most premises cannot raise once the kinds of
+# Premises move only if a move neither adds nor removes a run-time error. Most premises cannot raise once the kinds of
 # their arguments are known. Kinds follow from declared bounds only: later facts are checked against nothing else.
 Kinds: TypeAlias = frozenset[str]  # names of kinds of values, as in KIND_NAMES
 Env: TypeAlias = Mapping[str, Kinds]  # the possible kinds of variables
@@ -180,15 +180,15 @@ Role: TypeAlias = OneOf["start", "end", "point", "within"]
 class Step:
     """One step of a plan."""
 
-    position: int  # of its premise in the defining order
+    position: int  # place of the premise in the defining order
     segment: int  # the steps of one segment may change places
-    needs: frozenset[str]  # variables that must be bound before it
-    binds: frozenset[str] = frozenset()  # variables that are bound after it
+    needs: frozenset[str]  # variables that must be bound before the step
+    binds: frozenset[str] = frozenset()  # variables that are bound after the step
 
 
 @dataclass(frozen=True, slots=True)
 class Scan(Step):
-    """Visit the facts of a predicate; of a temporal one, also the start and the end of the interval."""
+    """Visit the facts of a predicate; of a temporal predicate, also the start and the end of the interval."""
 
     literal: Literal = field(kw_only=True)
     temporal: bool = False
@@ -234,7 +234,7 @@ class RuleSteps:
     rule: Rule
     predicates: Mapping[Key, Predicate]
     steps: tuple[AnyStep, ...]
-    kinds: Env  # after the last premise
+    kinds: Env  # the kinds of variables after the last premise
     barriers: frozenset[int]  # segments of premises that may raise
 
     def scans(self) -> Iterable[Scan]:
@@ -264,7 +264,7 @@ def split_rule(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
 def with_positive_premise(rule_steps: RuleSteps, position: int) -> RuleSteps | None:
     """Return the rule with an additional positive copy of a negated premise; None if that is not possible.
 
-    With the change of the negated predicate as its delta, it finds the affected rows.
+    With the change of the negated predicate as the delta of the copy, the rule finds the affected rows.
     """
     steps = list(rule_steps.steps)
     index, negation = next((i, s) for i, s in enumerate(steps) if isinstance(s, Negation) and s.position == position)
@@ -310,7 +310,7 @@ def _steps(
 
 
 def _roles(annotation: Annotation, known: set[str] | frozenset[str]) -> tuple[tuple[Role, TimeBound], ...]:
-    """Return the role of each bound, ``known`` being the variables bound before; ``_`` has none."""
+    """Return the role of each bound except ``_``; ``known`` are the variables that are bound before."""
     start, end = annotation.start, annotation.end
 
     def free_name(bound: TimeBound) -> str | None:
@@ -415,7 +415,7 @@ def _may_raise(inference: KindInference, step: AnyStep) -> bool:
 
 
 def _cost(step: AnyStep, bound: set[str], size: Callable[[Key], int]) -> float:
-    """Estimate the number of rows; a known column divides it by 16. Tests have negative costs, so they come first."""
+    """Estimate the rows; a known column divides the number by 16. Tests have negative costs, so they come first."""
     if not isinstance(step, Scan):
         return -2.0 if not isinstance(step, BuiltinCall) or not step.binds - bound else 2.0
     args: tuple[Term, ...] = step.literal.atom.args

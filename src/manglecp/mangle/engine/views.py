@@ -112,14 +112,14 @@ class FrozenFacts:
         self.unmatched: dict[int, tuple[FrozenFacts, set[FactTuple]]] = {}
 
     def part_count(self, columns: Columns) -> int:
-        """Return :func:`count_parts`, cached: ``columns`` are always the built columns of the predicate."""
+        """Return :func:`count_parts`, cached once: ``columns`` are always the built columns of the predicate."""
         if self._part_count is None:
             self._part_count = count_parts(self.facts, columns)
         return self._part_count
 
     def index(self, columns: Columns) -> Index:
         index = self.indexes.get(columns)
-        if index is None:  # two threads may both make it; they make the same
+        if index is None:  # two threads may both build it, with the same result
             index = self.indexes[columns] = build_index(self.facts, columns)
         return index
 
@@ -152,7 +152,7 @@ class View:
     __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes")
 
     def __init__(self, base: FrozenFacts, facts: Any = None) -> None:
-        """Pass a frozen set as ``facts`` for a view that several evaluations read: to add a fact to it raises."""
+        """Pass a frozen set as ``facts`` for a view that several evaluations read: adding a fact then raises."""
         self.base = base
         self.removed: Facts = _NO_FACTS
         self.facts: set[FactTuple] = set() if facts is None else facts
@@ -178,8 +178,8 @@ class View:
         """Return the facts with these values in these columns; for one column, ``values`` is the value itself."""
         matches: list[FactTuple] = []
         if self.base.facts:
-            in_base = self.base.index(columns).get(values, ())
-            matches += [fact for fact in in_base if fact not in self.removed] if self.removed else in_base
+            base_matches = self.base.index(columns).get(values, ())
+            matches += [fact for fact in base_matches if fact not in self.removed] if self.removed else base_matches
         if len(self.facts) > _FEW_FACTS or columns in self.indexes:
             matches += self.index(columns).get(values, ())
         elif self.facts:
@@ -243,7 +243,7 @@ class View:
     @property
     def layers(self) -> str:
         """Which layers hold facts: b the whole base, x the base without removed facts, o the overlay."""
-        # Constants, because this is read very often: no string is built or hashed.
+        # Constants, because evaluations read the layers very often: no string is built or hashed.
         if self.facts:
             return ("xo" if self.removed else "bo") if self.base.facts else "o"
         return ("x" if self.removed else "b") if self.base.facts else ""
@@ -318,9 +318,9 @@ class Layer:
     def __init__(
         self,
         compiled: CompiledProgram,
-        facts: list[FrozenFacts] | None = None,  # as read: temporal facts coalesced
+        facts: list[FrozenFacts] | None = None,  # as rules read them: temporal facts coalesced
         raw: dict[int, FrozenFacts] | None = None,  # temporal facts as given and derived
-        given: Sequence[Facts] | None = None,  # as passed in
+        given: Sequence[Facts] | None = None,  # given facts, as passed in
         done: frozenset[CompiledComponent] = frozenset(),
     ) -> None:
         count = len(compiled.keys)
@@ -331,7 +331,7 @@ class Layer:
         self.views = [View(frozen, _NO_FACTS) for frozen in self.facts]  # shared by evaluations, which replace some
         self.layers = [view.layers for view in self.views]
         self.given_count = sum(map(len, self.given))
-        self.derived_counts = [0] * count  # of facts that follow from the given ones
+        self.derived_counts = [0] * count  # how many facts are derived, not given
         for i in compiled.ruled:
             stored = self.raw.get(i, self.facts[i]).facts
             lost = len(self.given[i] - stored) if i in compiled.merged else 0  # a merge may drop given facts

@@ -1,6 +1,6 @@
 """Explanations of a finished model: proofs, abduction, rule coverage and expiry.
 
-An evaluation records nothing for them; they need only a finished :class:`~manglecp.mangle.engine.model.EvaluatedModel`.
+They need only a finished :class:`~manglecp.mangle.engine.model.EvaluatedModel`; an evaluation records nothing for them.
 """
 
 from manglecp.mangle.explain.candidates import ANY_NAME as ANY_NAME, ANYTHING as ANYTHING

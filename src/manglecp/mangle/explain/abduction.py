@@ -3,9 +3,9 @@
 Rules are run backwards: a premise is satisfied by the model, by a fact that may be added, or by a conclusion from such
 facts. If any added facts make the goal true, they include one of the resulting sets.
 
-Where an effect cannot be predicted (a negation that fails now, an aggregation, a merge), the set ends there. It is
-*progress*: the caller adds it to the model and searches again. Recursion is handled by tabling, with one table per call
-pattern, filled to the fixpoint.
+Where an effect cannot be predicted (a negation that fails now, an aggregation, a merge), the set is not extended. It is
+*progress*: the caller adds the set to the model and searches again. Recursion is handled by tabling, with one table per
+call pattern, filled to the fixpoint.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from manglecp.mangle.values import Value
 Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for unknown ones
 RawKey: TypeAlias = Key | None  # the predicate that a rule reads as derived, not coalesced; see raw_key_of
 MAX_RANKED: Final = 1_000  # facts of one premise that are ranked; of more, only some are read
-FINAL_STEPS: Final = 10_000  # to collect partial results after all steps are spent
+FINAL_STEPS: Final = 10_000  # steps to collect partial results after all others are spent
 
 
 class BudgetExhausted(Exception):
@@ -79,7 +79,7 @@ class PendingGoal(NamedTuple):
 
 
 class State(NamedTuple):
-    """A body after some premises: the row, the assumed facts, and assumed premises with free variables."""
+    """The state of a body after some premises: row, assumed facts, and assumed premises with free variables."""
 
     row: Row
     assumed: AssumedFacts = NO_FACTS
@@ -104,9 +104,9 @@ class Table:
 
     key: Key
     pattern: Pattern
-    answers: dict[TimedArgs, MinimalSets] = field(default_factory=dict)  # the facts
+    answers: dict[TimedArgs, MinimalSets] = field(default_factory=dict)  # the assumptions of each fact
     progress: MinimalSets = field(default_factory=MinimalSets)  # sets whose effect on the pattern is unpredictable
-    readers: set[Table] = field(default_factory=set)  # to be filled again when this one changes
+    readers: set[Table] = field(default_factory=set)  # tables to fill again when this table changes
 
     def matches(self, fact: TimedArgs) -> bool:
         return all(known is None or value == known for known, value in zip(self.pattern, fact[0], strict=True))
@@ -127,7 +127,7 @@ class Abduction:
         self.is_partial = False  # whether results are partial
         self.exceeded_budget = False  # whether a set was left out because it exceeds the budget
         self._tables: dict[tuple[Key, Pattern], Table] = {}
-        self._unfilled: dict[Table, None] = {}  # new tables, and readers of changed ones
+        self._unfilled: dict[Table, None] = {}  # new tables, and readers of changed tables
         self._filling: Table | None = None  # the table that is being filled
         self._facts_of: dict[Key, list[Fact]] = {}  # cache of facts_of
         self._solved_rows: dict[tuple[int, tuple[tuple[str, Value], ...]], list[Row]] = {}
@@ -197,7 +197,7 @@ class Abduction:
                 self._unfilled.update(dict.fromkeys(table.readers))
 
     def _fill_table(self, table: Table) -> bool:
-        """Apply the rules of a table once; return whether it changed."""
+        """Apply the rules of a table once; return whether the table changed."""
         progress = MinimalSets()
         changed = False
         merge = self.solver.predicate(table.key).merge
@@ -215,7 +215,7 @@ class Abduction:
                     progress.add(state.assumed)
                 else:
                     changed |= self._conclude(table, shape, start, state)
-            if unpredictable:  # rows of its group may also disappear
+            if unpredictable:  # added facts may also remove rows of its group
                 self._add_retractions(self._row_removers(shape), NO_FACTS, progress)
         if merge is not None:
             self._add_retractions(self.dependencies.retracting(table.key), NO_FACTS, progress)
@@ -237,7 +237,7 @@ class Abduction:
                 progress.add(extended)
 
     def _conclude(self, table: Table, shape: Shape, start: Row, state: State) -> bool:
-        """Add the facts that a satisfied body derives to a table; return whether it changed."""
+        """Add the facts that a satisfied body derives to a table; return whether the table changed."""
         instances = self.prover.instances
         try:
             rows = [{**start, **derived.row} for derived in instances.apply_transforms(shape.rule, [state.row])]
@@ -257,7 +257,7 @@ class Abduction:
         return self.solver.contains(Fact(key[0], args))
 
     def _evaluate_body(self, shape: Shape, start: Row, progress: MinimalSets) -> list[State]:
-        """Return the states after all premises, and after all pending ones have facts."""
+        """Return the states after all premises, in which all pending premises have facts."""
         raw = self.solver.raw_key_of(shape.rule)
         states = [State(start)]
         for premise in shape.rule.premises:
@@ -270,7 +270,7 @@ class Abduction:
         return _distinct(bound_state for state in states for bound_state in self._bind_all_pending(state, visible))
 
     def _pass_premise(self, premise: Premise, state: State, raw: RawKey, progress: MinimalSets) -> Iterator[State]:
-        """Yield the states after a premise: satisfied in the model, or by assumptions."""
+        """Yield the states after a premise that the model or assumptions satisfy."""
         reads_relation = isinstance(premise, Literal) and not premise.atom.predicate.startswith(":")
         for ready in self._bind_pending(state, self._needed(premise, state.row)):
             rows = self._rows_in_model(premise, ready.row, raw if reads_relation else None)
@@ -301,7 +301,7 @@ class Abduction:
         return names
 
     def _rows_in_model(self, premise: Premise, row: Row, raw: RawKey) -> list[Row]:
-        """Return the rows that satisfy a premise in the model; of too many, those with preferred values."""
+        """Return the rows that satisfy a premise in the model; if there are too many, those with preferred values."""
         own_row = {v.name: row[v.name] for v in premise_variables(premise) if v.name in row}
         cache_key = id(premise), tuple(own_row.items())
         if cache_key not in self._solved_rows:
@@ -385,7 +385,7 @@ class Abduction:
             yield from self._bind_pending(bound_state, names)
 
     def _bind_all_pending(self, state: State, visible: Container[str] | None = ()) -> Iterator[State]:
-        """Yield the states in which all pending premises have facts; ``visible`` as for :meth:`_facts`."""
+        """Yield the states in which all pending premises have facts; ``visible`` as in :meth:`_facts`."""
         if not state.pending:
             yield state
             return
@@ -462,7 +462,7 @@ class Abduction:
     def _match_intervals(
         self, premise: Literal, state: State, args: Args, timed: list[tuple[Interval, AssumedFacts]], raw: RawKey
     ) -> Iterator[State]:
-        """Match a fact with intervals under assumptions: coalesced with each other and present ones, or raw."""
+        """Match a fact with intervals under assumptions: coalesced with each other and those present, or raw."""
         matcher = Matcher(premise, state.row, self.solver.now)
         key = premise.atom.key
         if key == raw:

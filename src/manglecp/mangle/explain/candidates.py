@@ -19,12 +19,12 @@ from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term,
 from manglecp.mangle.types import ANY, conforms
 from manglecp.mangle.values import INT_MAX, INT_MIN, Float, List, Map, Name, Pair, Struct, Time, Value, order_key
 
-MAX_VALUE_FACTS: Final = 1_000  # of one predicate, whose values are candidates
+MAX_VALUE_FACTS: Final = 1_000  # facts of one predicate whose values are candidates
 FRESH: Final[tuple[Value, ...]] = ("new 1", "new 2", Name("/new/1"), Name("/new/2"))  # values that occur nowhere
 
 
 class Candidates:
-    """The facts that abduction may assume, over the constants that occur; with ``fresh``, also over some others."""
+    """The facts that abduction may assume: over the constants that occur and, with ``fresh``, some other values."""
 
     max_rows: int | None = None  # limit of rows per premise; rows with preferred values come first
     preferred: frozenset[Value] = frozenset()
@@ -34,7 +34,7 @@ class Candidates:
     ) -> None:
         self.solver = prover.solver
         self.fresh = fresh  # whether values that occur nowhere are used too
-        self.chose_values = False  # whether values of an argument were enumerated: then others could succeed
+        self.chose_values = False  # whether values of an argument were enumerated: then other values could succeed
         self.goal = goal
         self.keys = frozenset(self._keys_without_rules() if addable is None else addable)
         self.smallest_facts: set[Fact] = set()  # facts with the smallest interval that satisfies some premise
@@ -48,7 +48,7 @@ class Candidates:
 
     @cached_property
     def constants(self) -> tuple[Value, ...]:
-        """Every constant of the program, the given facts and the goal, and its parts, in the order of values."""
+        """The constants of the program, the given facts and the goal, and their parts, in the order of values."""
         constants: set[Value] = set()
         stack = list(self._values())
         while stack:
@@ -86,7 +86,7 @@ class Candidates:
     def _term_values(self, term: Term) -> Iterator[Value]:
         for part in subterms(term):
             if isinstance(part, Apply):
-                with suppress(ValueFault):  # it has variables, or no value
+                with suppress(ValueFault):  # the application has variables, or no value
                     yield evaluate_term(part, {}, self.solver.now)
             elif not isinstance(part, Variable):
                 yield part
@@ -96,7 +96,7 @@ class Candidates:
         return frozenset(self.constants)
 
     def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
-        """Return the candidate values of an argument. ``interchangeable`` if only this premise uses the value."""
+        """Return the candidate values of an argument. ``interchangeable`` if no other premise uses the value."""
         self.chose_values = True
         values = self._columns.get((key, position))
         if values is None:
@@ -158,9 +158,9 @@ def _parts(value: Value) -> Iterable[Value]:
     return ()
 
 
-MAX_SESSION_FACTS: Final = 1_000  # of the caller, whose values are preferred
+MAX_SESSION_FACTS: Final = 1_000  # facts of the caller whose values are preferred
 MAX_ROWS: Final = 20  # rows per premise, and sampled values per column
-MAX_SAMPLED_FACTS: Final = 5_000  # of larger relations, only the least facts are sampled
+MAX_SAMPLED_FACTS: Final = 5_000  # in larger relations, only the least facts are sampled
 ANYTHING: Final = "\ufdd0any value"  # wildcard for any string; begins with a noncharacter, which no program uses
 ANY_NAME: Final = Name("/any_value")
 _WILDCARDS: Final = (ANYTHING, ANY_NAME)
@@ -172,8 +172,8 @@ class CallerCandidates(Candidates):
 
     * Values are those of the caller's facts (``session``), of the goal and of constants in ``rules``. An argument that
       may have any value gets a wildcard.
-    * With ``readable``, values of the server's facts are used too: those that other premises join, and samples.
-    * A free argument is only sampled, so that no result is proven complete if the samples fail.
+    * With ``readable``, values of the server's facts are used too: samples of the columns that a rule joins.
+    * A free argument is only sampled, so if the samples fail, the result is not proven complete.
     """
 
     max_rows = MAX_ROWS
@@ -303,8 +303,8 @@ def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[In
     """Return candidate intervals of a fact for a premise; the smallest sufficient one comes first.
 
     A box operator needs its window, a known end its instant, a diamond the instant of its window nearest to now, and a
-    premise without a time now. Larger candidate intervals follow, because one fact may serve several premises; if a
-    variable takes an end, all candidates are extended to a sufficient one.
+    premise without a time the instant now. Larger candidate intervals follow, because one fact may serve several
+    premises; if a variable takes an end, all candidates are extended to a sufficient one.
     """
     now = candidates.solver.now
     demanded = demand(premise, row, now)

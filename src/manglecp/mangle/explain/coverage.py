@@ -25,10 +25,10 @@ Reason: TypeAlias = Literal["no rule mentions it", "nothing joined"]
 class RuleStatus:
     rule: RuleRef
     status: Status
-    fired: int  # distinct head facts in the finished model; a temporal one counts once per derived interval
+    fired: int  # distinct head facts in the finished model; a temporal fact counts once per derived interval
     missing: tuple[str, ...]
-    """Predicates of positive premises without a matching fact. If a rule did not fire and none is missing, no row
-    satisfies all its premises together."""
+    """Predicates of positive premises without a matching fact. If a rule did not fire and no predicate is missing,
+    no row satisfies all its premises together."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -79,7 +79,7 @@ def _describe(rule: RuleStatus) -> str:
 
 
 class RuleUsage:
-    """Finds the rules of a finished model that have instances, and the facts that these use."""
+    """Finds the rules of a finished model that have instances, and the facts that the instances use."""
 
     def __init__(self, solver: ModelSolver) -> None:
         self.solver = solver
@@ -119,7 +119,7 @@ class RuleUsage:
         return itertools.chain.from_iterable(self.instances.shapes.values())
 
     def _starts(self, shape: Shape) -> Iterator[Row]:
-        """Yield the rows that the body starts with: one, or one per call of a deferred predicate."""
+        """Yield the rows that the body starts with: an empty row, or one row per call of a deferred predicate."""
         if not shape.predicate.deferred:
             yield {}
             return
@@ -135,7 +135,7 @@ class RuleUsage:
             self._calls = {}
             for shape in self._shapes():
                 if not shape.predicate.deferred:
-                    list(self.solver.rows(shape.rule, {}))
+                    list(self.solver.rows(shape.rule, {}))  # adds the calls of the rule to ``answers``
             for key, inputs in self.solver.answers:
                 self._calls.setdefault(key, {})[inputs] = None
         return self._calls

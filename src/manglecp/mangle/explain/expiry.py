@@ -99,9 +99,9 @@ class ExpiryRules:
             if predicate.merge is not None:
                 readers.setdefault(predicate.merge.predicate, set()).add(predicate.key)
         self.time_limited = closure(time_limited, readers)  # predicates whose facts time can falsify
-        self._firsts = {key: self._first_args(key) for key in self.time_limited}
+        self._first_arguments = {key: self._first_args(key) for key in self.time_limited}
         number = itertools.count()
-        self.backward: dict[Key, BackwardRules | None] = {}  # of each time-limited predicate; None if not compiled
+        self.backward: dict[Key, BackwardRules | None] = {}  # by time-limited predicate; None if not compiled
         for key in self.time_limited:
             rules = self.rules.get(key, ())
             if self.predicates[key].merge is not None or not all(map(self._can_compile, rules)):
@@ -116,7 +116,7 @@ class ExpiryRules:
 
     def expiring(self, key: Key) -> frozenset[Value] | None:
         """Return the first arguments of facts that time can falsify; None if the rules do not determine them."""
-        return self._firsts.get(key, frozenset())
+        return self._first_arguments.get(key, frozenset())
 
     def _first_args(self, key: Key) -> frozenset[Value] | None:
         firsts = [rule.head.args[:1] for rule in self.rules.get(key, ()) if self.is_time_limited(rule)]
@@ -135,9 +135,9 @@ def _positive_premises(rule: Rule) -> Iterator[Literal]:
     return (premise for premise in relation_premises(rule) if not premise.negated)
 
 
-# Backward functions are generated like forward ones with another ending: the values of the head's variables are passed
-# in, and each row yields the end of its premises about now and the facts below it: those without interval that it rests
-# on. Of rows with the same facts below, the one that lasts longest is kept.
+# Backward functions are generated like other functions, with another ending: the caller passes the values of the head's
+# variables, and each row yields the end of its premises about now and the facts *below* it, which are the facts without
+# interval that the row rests on. Of several rows with the same facts below, the row that lasts longest is kept.
 Node: TypeAlias = tuple[int, tuple[Any, ...]]
 """A fact without interval, as predicate number and arguments; a negative number is a choice between derivations."""
 Derivations: TypeAlias = dict[tuple[Node, ...], int]  # by the facts below: the end of the other premises
@@ -270,14 +270,14 @@ class Expiry:
         self.model = model
         self.evaluation = model.evaluation
         compiled = self.evaluation.compiled
-        if compiled.expiry_rules is None:  # two threads may both make them; they make the same
+        if compiled.expiry_rules is None:  # two threads may both make them, with the same result
             compiled.expiry_rules = ExpiryRules(compiled)
         self.expiry_rules: ExpiryRules = compiled.expiry_rules
         self.rules = self.expiry_rules.backward
         self.ids = compiled.ids
         self.ends: dict[Node, int] = {}  # the end of each node
         self._choices: dict[Node, Derivations] = {}
-        self._functions: dict[BackwardRule, CompiledFunction | None] = {}  # for the layers of this evaluation
+        self._functions: dict[BackwardRule, CompiledFunction | None] = {}  # generated for the layers of this evaluation
 
     def of(self, fact: str | Fact) -> int | None:
         """Return the end in nanoseconds, or None for no end. Raises ValueError if the fact does not hold."""
@@ -300,7 +300,7 @@ class Expiry:
         return fact.args in self.evaluation.views[self.ids[fact.key]]
 
     def _end(self, goal: Node) -> int:
-        """Settle the goal and the facts that it rests on: those without cycles depth first, then the others."""
+        """Settle the goal and the facts that it rests on: facts without cycles depth first, then the other facts."""
         ends = self.ends
         derivations_of: dict[Node, Derivations] = {}
         stack = [goal]
@@ -324,10 +324,10 @@ class Expiry:
         return ends[goal]
 
     def _settle(self, derivations_of: dict[Node, Derivations]) -> None:
-        """Settle ends in descending order. A fact that only rests on itself stays unsettled."""
+        """Settle ends in descending order. A fact that rests only on itself stays unsettled."""
         queue: list[tuple[int, int, Node]] = []
         number = itertools.count()  # so that heap entries never compare nodes
-        # By unsettled fact, the derivations from it: the derived fact, the end of the settled premises, and the others.
+        # By unsettled fact, the derivations that use it: derived fact, end of the settled premises, unsettled premises.
         waiting: dict[Node, list[tuple[Node, int, set[Node]]]] = {}
         for node, derivations in derivations_of.items():
             for below, end in derivations.items():
@@ -346,7 +346,7 @@ class Expiry:
             for reader, end, missing in waiting.get(node, ()):
                 missing.discard(node)
                 if not missing:
-                    heapq.heappush(queue, (max(-end, negative_end), next(number), reader))  # the earlier end
+                    heapq.heappush(queue, (max(-end, negative_end), next(number), reader))  # the earlier of both ends
 
     def _derivations(self, node: Node) -> Derivations:
         number, args = node

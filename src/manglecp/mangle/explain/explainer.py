@@ -22,8 +22,8 @@ from manglecp.mangle.program import Rule
 from manglecp.mangle.syntax import Key, Premise
 from manglecp.mangle.values import Value
 
-MAX_ROWS: Final = 10_000  # in the search for the furthest premise
-MAX_FRESH_SETS: Final = 4  # with values that occur nowhere
+MAX_ROWS: Final = 10_000  # rows in the search for the furthest premise
+MAX_FRESH_SETS: Final = 4  # sets with values that occur nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class BlockedRule:
 
     @classmethod
     def at(cls, shape: Shape, depth: int, row: Row) -> BlockedRule:
-        """Return the rule as blocked at the premise that runs after ``depth`` others, which hold for the row."""
+        """Return the rule as blocked at the premise that runs after ``depth`` premises that hold for the row."""
         return cls(shape.ref, premise_text(shape.as_written(depth), row), shape.by_first_occurrence(row))
 
 
@@ -45,7 +45,7 @@ def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
     solver, rule = instances.solver, shape.rule
     start = shape.fix(shape.fixable, [goal.args[i] for i in shape.fixable])
     assert start is not None  # the head unifies
-    # If all of the head is fixed, no row satisfies all premises, and one that satisfies all but the last suffices.
+    # If all of the head is fixed, no row satisfies all premises; a row that satisfies all but the last suffices.
     target = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
     depth, row = furthest(solver, rule, start, MAX_ROWS, target)
     if depth < len(rule.premises):
@@ -58,7 +58,7 @@ def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
 
 
 def _difference(instances: Instances, rule: Rule, row: Row, goal: Fact) -> str:
-    """Return the condition that the fact derived from ``row`` misses to be the goal."""
+    """Return the condition that the fact derived from ``row`` violates, so that it is not the goal."""
     derived_args = instances.solver.head_args(rule.clause, row)
     for term, derived_value, goal_value in zip(rule.head.args, derived_args, goal.args, strict=True):
         if derived_value != goal_value:
@@ -76,7 +76,7 @@ class WhyNot:
     fact: str
     blocked: tuple[BlockedRule, ...]
     would_unlock: tuple[tuple[Fact, ...], ...]
-    complete: bool  # whether no other set would unlock it
+    complete: bool  # whether no other set would unlock the fact
 
     @property
     def holds(self) -> bool:
@@ -156,8 +156,8 @@ class Explainer:
     def why_not(self, fact: str | Fact, over: Collection[Key] | None = None, tries: int = MAX_TRIES) -> WhyNot:
         """Return the failing premise of each rule, and the smallest sets of facts that would make the fact hold.
 
-        Facts of the predicates ``over`` may be added, by default those without rules. At most ``tries`` sets are
-        evaluated. Values are the constants that occur and, if these do not suffice, their neighbours and new ones.
+        Facts of the predicates ``over`` may be added, by default of all predicates without rules. At most ``tries``
+        sets are evaluated. Values are the constants that occur and, if needed, their neighbours and new values.
         """
         goal = self.read(fact)
         candidates = Candidates(self._prover, goal, over)
@@ -208,7 +208,7 @@ class Explainer:
         """Search the smallest sets of facts of the predicates ``over`` that make ``goal`` hold.
 
         Only values of ``session`` (the facts of the request) and ``rules`` are used; with ``readable``, if these do not
-        suffice, those of all facts too. ``ANYTHING`` and ``ANY_NAME`` in a result are wildcards.
+        suffice, values of all facts as well. ``ANYTHING`` and ``ANY_NAME`` in a result are wildcards.
         """
         arguments = self._prover, rules, session, goal, over
         assertable = CallerCandidates(*arguments)

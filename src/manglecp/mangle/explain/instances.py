@@ -19,13 +19,13 @@ from manglecp.mangle.syntax import Key, Literal, Transform, Variable
 from manglecp.mangle.transforms import transform_rows
 from manglecp.mangle.values import INT_MAX, INT_MIN
 
-# A premise reads coalesced intervals; a proof names intervals as given and derived. A box operator needs those that
-# cover its window, a diamond one that meets it, and a known instant one that contains it. If a variable takes an end of
-# the coalesced interval, the proof needs all intervals from that end to the other needed instants.
+# A premise reads coalesced intervals; a proof names intervals as given and derived. A box operator needs intervals
+# that cover its window, a diamond an interval that meets its window, a known instant an interval that contains it. If a
+# variable takes an end of the coalesced interval, the proof needs all intervals from that end to the needed instants.
 
 
 def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
-    """Return the free variables that take the start and the end of the fact's interval; None if there is none."""
+    """Return the free variables that take the start and the end of the fact's interval; None for other ends."""
     if premise.annotation is None:
         return None, None
 
@@ -63,7 +63,7 @@ def demand(premise: Literal, row: Row, now: int, coalesced: Interval | None = No
     if not instants:
         return Demand(touched=touched)
     first, last = min(instants), max(instants)
-    if touched is not None:  # extend the interval up to the window, if it does not reach it
+    if touched is not None:  # extend an interval that does not reach the window
         if last < touched[0]:
             last = touched[0]
         elif first > touched[1]:
@@ -78,7 +78,7 @@ def helpful_facts(demanded: Demand, key: Key, args: Args, intervals: Iterable[In
 
 
 def cheapest_cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> tuple[Fact, ...]:
-    """Return the fewest facts that together cover the demanded interval, of equals the cheapest; () if none do."""
+    """Return the fewest facts that together cover the demanded interval, the cheapest of equals; () without a cover."""
     assert option.demand.whole is not None
     needed_from, last = option.demand.whole
     cover: list[Fact] = []
@@ -92,7 +92,7 @@ def cheapest_cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> t
 
 
 def all_covers(option: Option) -> Iterator[list[Fact]]:
-    """Yield the sets of facts that cover the demanded interval, also some with a superfluous fact."""
+    """Yield the sets of facts that cover the demanded interval, including some with a superfluous fact."""
     assert option.demand.whole is not None
     first, last = option.demand.whole
     stack: list[tuple[int, list[Fact]]] = [(first, [])]
@@ -147,7 +147,7 @@ Ground: TypeAlias = Support | Absence
 class Instance:
     """A rule with values for its variables, and its grounds in written order.
 
-    The grounds of an aggregate are the premises of the rows of its group, without ``omitted`` of many rows.
+    The grounds of an aggregate are the premises of the rows of its group, except ``omitted`` rows of a large group.
     """
 
     shape: Shape
@@ -170,15 +170,15 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class DerivedRow:
-    """A row after transforms, and the rows of the body it comes from."""
+    """A row after transforms, and the rows of the body from which it comes."""
 
     row: Row
-    members: tuple[Row, ...]  # a single one without an aggregation
+    members: tuple[Row, ...]  # a single row unless the rule aggregates
 
 
-SMALL_GROUP: Final = 20  # rows of an aggregate, all of which are in a proof
-MAX_GROUP_ROWS: Final = 5  # of a larger group that a proof shows; the others are counted
-MAX_GROUP_LEAVES: Final = 100  # if the rows are facts without rules
+SMALL_GROUP: Final = 20  # a proof shows all rows of a group of this size
+MAX_GROUP_ROWS: Final = 5  # rows of a larger group that a proof shows; the rest is counted
+MAX_GROUP_LEAVES: Final = 100  # the same, if the rows are facts without rules
 
 
 class Instances:
@@ -191,9 +191,9 @@ class Instances:
         self._cache: dict[tuple[int, Args], Mapping[TimedArgs, list[DerivedRow]]] = {}
 
     def of(self, fact: Fact, limit: int | None = None) -> tuple[list[Instance], bool]:
-        """Return the instances whose head is the fact, with the interval as derived, and whether these are all.
+        """Return the instances whose head is the fact with its uncoalesced interval, and whether these are all.
 
-        At most ``limit`` rows of a rule are followed, the least ones.
+        At most ``limit`` rows of a rule are followed: the least rows.
         """
         instances: list[Instance] = []
         complete = True
@@ -216,7 +216,7 @@ class Instances:
         return instances, complete
 
     def derivations(self, shape: Shape, start: Row) -> Mapping[TimedArgs, list[DerivedRow]]:
-        """Return the facts that a rule derives from rows that extend ``start``, each with these rows."""
+        """Return the facts that a rule derives from rows that extend ``start``, each with its rows."""
         derivations: dict[TimedArgs, list[DerivedRow]] = {}
         rows = list(self.solver.rows(shape.rule, start))
         for derived in self.apply_transforms(shape.rule, rows):
@@ -278,7 +278,7 @@ class Instances:
         return Instance(shape, row, tuple(grounds), len(derived.members) - limit)
 
     def grounds(self, shape: Shape, row: Row, start: Row) -> Iterator[Ground]:
-        """Yield what satisfies each premise, in written order; built-in tests are left out."""
+        """Yield the ground of each premise, in written order; built-in tests are left out."""
         for position, premise in shape.relation_premises:
             if self.solver.traits(premise).is_distinct:
                 args: list[Any] = [row[arg.name] if type(arg) is Variable else arg for arg in premise.atom.args]

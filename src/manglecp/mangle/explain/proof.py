@@ -21,7 +21,7 @@ from manglecp.mangle.values import Value
 NodeOrigin: TypeAlias = Origin | Literal["derived", "absent"]
 
 MAX_NODES: Final = 10_000  # in larger trees, repeated parts are cut
-_MAX_INDENT: Final = 40  # levels; deeper ones are numbered
+_MAX_INDENT: Final = 40  # levels; deeper levels are numbered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,14 +155,14 @@ class Prover:
         self.search.prove(option.facts)
         chosen = self.search.cheapest([option])
         if not chosen:
-            return None  # not from these leaves
+            return None  # the goal does not follow from the permitted leaves
         if goal in option.facts:
             return Proof(goal.text, self._node(goal))
         parts = tuple(self._node(part) for part in chosen)
         return Proof(goal.text, Node(goal.text, "derived", premises=parts, ground=goal))
 
     def option(self, goal: Fact) -> Option:
-        """Return the facts that a goal rests on: itself, or those as derived that cover its interval."""
+        """Return the facts that a goal rests on: itself, or the uncoalesced facts that cover its interval."""
         if goal.interval is None:
             return Option((goal,))
         raw = self.solver.intervals(goal.key, goal.args, raw=True)
@@ -219,7 +219,7 @@ class MinimalSets:
             self.add(facts)
 
     def add(self, new: AssumedFacts) -> bool:
-        """Add a set, unless it contains one that is here; drop those that contain it. Return whether it was added."""
+        """Add a set unless it contains a stored set; drop stored sets that contain it. Return whether it was added."""
         if any(map(new.issuperset, self._sets)):
             return False
         for old in [old for old in self._sets if new < old]:
@@ -235,13 +235,13 @@ class MinimalSets:
 
 
 # A given fact that is also derived may be replaced by its derivation. Sets are combined bottom-up, and inside a
-# recursion to the fixpoint; only the smallest are kept.
-MAX_INSTANCES: Final = 20_000  # in one search for sets
-MAX_COVERS: Final = 1_000  # of the interval that a premise demands
+# recursion to the fixpoint; only the smallest sets are kept.
+MAX_INSTANCES: Final = 20_000  # instances in one search for sets
+MAX_COVERS: Final = 1_000  # covers of the interval that one premise demands
 
 
 class TooWide(Exception):
-    """There are more instances than the limit."""
+    """There are more than MAX_INSTANCES instances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ class Supports:
                 dirty.update(readers.get(fact, {}))
 
     def _extend(self, fact: Fact) -> bool:
-        """Add the sets that its instances give to a fact; return whether there are new ones."""
+        """Add the sets of the instances of a fact to its sets; return whether one is new."""
         sets = self._sets[fact]
         changed = False
         for instance in self.search.expand(fact, MAX_INSTANCES)[0]:
@@ -335,7 +335,7 @@ class Supports:
         return sets
 
     def _add(self, target: MinimalSets, new: Iterable[AssumedFacts]) -> None:
-        """Add sets up to ten times the limit, because later ones replace some of them."""
+        """Add sets up to ten times the limit, because later sets replace some of them."""
         for facts in new:
             if len(target) >= 10 * self.limit:
                 self.complete = False

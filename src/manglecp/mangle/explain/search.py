@@ -1,4 +1,4 @@
-"""Search for the best proof of a fact, or a good one where that is too expensive."""
+"""Search for the best proof of a fact, or for a good proof where the best is too expensive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from manglecp.mangle.syntax import Key
 
 
 # A fact may have no instance in the finished model, because a merge discards values whose consequences stay. Then the
-# component is evaluated again, and every fact is logged when it first appears. Log entries depend on earlier ones only,
+# component is evaluated again, and every fact is logged when it first appears. Entries depend on earlier entries only,
 # so proofs from the log are well-founded.
 @dataclass(frozen=True, slots=True)
 class MergedFact:
@@ -62,7 +62,7 @@ class Replay(ModelSolver):
         return super().index(key, positions, raw=raw)
 
     def _apply(self, rule: Rule) -> list[TimedArgs]:
-        self._matchers.clear()  # with the indexes of relations that have grown
+        self._matchers.clear()  # they hold indexes of relations that have grown
         self._indexes = {place: index for place, index in self._indexes.items() if place[0] not in self.own_keys}
         shape = self._shapes[id(rule)]
         derivations = self._instances.derivations(shape, {})
@@ -90,12 +90,12 @@ class Replay(ModelSolver):
 
 # The best proof has the fewest leaves, then the least height, then the least text. Facts are expanded into instances,
 # breadth first from the goal; then costs are settled per component, bottom-up, by Knuth's generalisation of Dijkstra's
-# algorithm. An instance costs more than each premise, so proofs are well-founded under recursion. Leaves count as often
+# algorithm. An instance costs more than its premises, so proofs are well-founded under recursion. Leaves count as often
 # as they are used; counting each once would be NP-hard. A search that reaches WORK instances takes the best proof from
-# these; if they make none, it expands instances depth first until there is one.
+# these; if these make none, it expands instances depth first until there is a proof.
 ChosenFacts: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
 
-WORK: Final = 128  # instances
+WORK: Final = 128  # instances that a search expands breadth first
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Choice:
     leaf_count: int
     height: int
     instance: Instance | None = None  # None for a leaf, and for a value merged from ``chosen``
-    chosen: tuple[ChosenFacts, ...] = ()  # of each ground of the instance
+    chosen: tuple[ChosenFacts, ...] = ()  # one per ground of the instance
 
     @property
     def premises(self) -> Iterator[Fact]:
@@ -121,7 +121,7 @@ class _PendingInstance:
 
     fact: Fact
     instance: Instance
-    chosen: list[ChosenFacts | None]  # of each ground; None without a proof
+    chosen: list[ChosenFacts | None]  # one per ground; None without a proof
     missing_count: int = 0  # grounds without a proof
 
 
@@ -132,9 +132,9 @@ class Search:
         self.solver = solver
         self.instances = instances
         self.using = using
-        self.best: dict[Fact, Choice] = {}  # of every proved fact
+        self.best: dict[Fact, Choice] = {}  # the best proof of every proved fact
         self.text: Callable[[Fact], str] = functools.cache(operator.attrgetter("text"))
-        self._expanded: dict[Fact, tuple[list[Instance], bool]] = {}  # the instances of facts, and whether all
+        self._expanded: dict[Fact, tuple[list[Instance], bool]] = {}  # instances of a fact, and whether these are all
         self._unprovable: set[Fact] = set()
         self._replays: dict[int, Replay] = {}  # by component number
         self._tie_breaker = itertools.count()  # so that heap entries never compare facts
@@ -183,7 +183,7 @@ class Search:
         return expanded
 
     def _expand(self, goals: Iterable[Fact], work: int) -> tuple[list[Fact], bool]:
-        """Expand the goals and what they rest on, breadth first; return them and whether these are all."""
+        """Expand goals and what they rest on, breadth first; return the expanded facts and whether these are all."""
         expanded: dict[Fact, None] = {}
         next_layer = dict.fromkeys(goals)
         is_whole = True
@@ -210,7 +210,7 @@ class Search:
         """Expand depth first until the goals have proofs; return the expanded facts and whether these are all."""
         expanded: dict[Fact, None] = {}
         proved: set[Fact] = set()
-        waiting: dict[Fact, list[tuple[Fact, dict[int, Ground]]]] = {}  # by fact: heads, with the grounds they lack
+        waiting: dict[Fact, list[tuple[Fact, dict[int, Ground]]]] = {}  # by fact: readers, and the grounds they lack
         is_whole = True
 
         def is_met(ground: Ground) -> bool:
@@ -248,7 +248,7 @@ class Search:
                     for other in (f for option in ground.options for f in option.facts):  # type: ignore[union-attr]
                         waiting.setdefault(other, []).append((fact, lacking))
                         needed[other] = None
-            # In the order of a hash, so that no order of names makes long detours.
+            # Sorted by a hash, so that no systematic order of names causes long detours.
             stack += [(other, fact) for other in sorted(needed, key=lambda f: crc32(self.text(f).encode()))]
         return list(expanded), is_whole and not proved.issuperset(goals)
 
@@ -281,20 +281,20 @@ class Search:
     def _choose_outside(
         self, number: int, pending: _PendingInstance, waiting: dict[Fact, list[tuple[_PendingInstance, int]]]
     ) -> bool:
-        """Choose facts for the premises outside of the component, and register the others in ``waiting``.
+        """Choose facts for the premises outside of the component, and register the premises inside in ``waiting``.
 
         Returns False if a premise cannot be proved.
         """
-        inside: list[tuple[Fact, int]] = []
+        inner_facts: list[tuple[Fact, int]] = []
         for ground_index, ground in enumerate(pending.instance.grounds):
             if not isinstance(ground, Absence) and self.component_of(ground.literal.atom.key) == number:
-                inside += [(option.facts[0], ground_index) for option in ground.options]
+                inner_facts += [(option.facts[0], ground_index) for option in ground.options]
                 pending.missing_count += 1
                 continue
             pending.chosen[ground_index] = ground if isinstance(ground, Absence) else self.cheapest(ground.options)
             if pending.chosen[ground_index] is None:
                 return False
-        for fact, ground_index in inside:
+        for fact, ground_index in inner_facts:
             waiting.setdefault(fact, []).append((pending, ground_index))
         return True
 
@@ -344,18 +344,18 @@ class Search:
         replay = self._replays.get(number)
         if replay is None:
             replay = self._replays[number] = Replay(self.solver, component)
-        needed: set[Fact] = set()  # of the component
-        below: list[Fact] = []
+        needed: set[Fact] = set()  # facts of the component
+        outer_facts: list[Fact] = []
         stack = list(facts)
         while stack:
             fact = stack.pop()
             entry = replay.log.get(fact)
             if self.component_of(fact.key) != number:
-                below.append(fact)
+                outer_facts.append(fact)
             elif fact not in needed and not self.is_leaf(fact) and entry is not None:
                 needed.add(fact)
                 stack += entry.facts if isinstance(entry, MergedFact) else entry.facts()
-        self.prove(below)
+        self.prove(outer_facts)
         for fact, entry in replay.log.items():
             if fact not in needed or fact in self.best:
                 continue

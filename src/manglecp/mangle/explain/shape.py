@@ -1,6 +1,6 @@
 """Static properties of a rule: its id, the written order of its premises, and the head positions that a fact may fix.
 
-To explain a fact, variables of the head get its values before the body runs. That must not change the meaning: a
+To explain a fact, variables of the head get its values before the body runs. The meaning must not change: a
 variable in a time annotation or operator gets its value from the premises alone, and in an aggregation only group keys
 may be fixed.
 """
@@ -79,7 +79,7 @@ def rule_ref(clause: syntax.Clause) -> RuleRef:
 
 
 class Shape:
-    """What may be fixed in a rule before its body runs, and how its premises were written."""
+    """The head positions of a rule that may be fixed before its body runs, and the written order of its premises."""
 
     def __init__(self, rule: Rule, predicates: Mapping[syntax.Key, Predicate]) -> None:
         self.rule = rule
@@ -97,7 +97,7 @@ class Shape:
 
     @cached_property
     def clause_positions(self) -> tuple[int, ...]:
-        """The index in the clause of each premise in running order."""
+        """For each premise in running order, its index in the clause."""
         unmatched = dict(enumerate(self.rule.clause.premises))
         positions = []
         for premise in self.rule.premises:  # a permutation of the clause's premises
@@ -168,7 +168,7 @@ class Shape:
         return tuple(self._positions({v.name for p in self.rule.premises for v in syntax.premise_variables(p)}))
 
     def _positions(self, names: set[str]) -> Iterator[int]:
-        """Yield the head positions of inputs, of constants, and of those of ``names`` that may be fixed."""
+        """Yield the head positions of inputs, of constants, and of the variables in ``names`` that may be fixed."""
         names = names - self._time_variables
         if self._group_keys is not None:
             names &= self._group_keys
@@ -192,7 +192,7 @@ class Shape:
         return unify(patterns, tuple(values), row={}, now=0)  # type: ignore[arg-type]
 
     def bound_before(self, start: frozenset[str]) -> list[frozenset[str]]:
-        """Return the variables bound before each premise, and after the last one; ``start`` is bound at first."""
+        """Return the variables bound before each premise, and after the last one; ``start`` is always bound."""
         before = self._bound_before.get(start)
         if before is None:
             before = self._bound_before[start] = [start]
@@ -213,7 +213,7 @@ class Shape:
 
 
 def shapes_of(program: Program) -> Mapping[syntax.Key, list[Shape]]:
-    if program.shapes is None:  # two threads may both make them; they make the same
+    if program.shapes is None:  # two threads may both make them, with the same result
         shapes: dict[syntax.Key, list[Shape]] = {}
         for rule in program.rules:
             shapes.setdefault(rule.head.key, []).append(Shape(rule, program.predicates))

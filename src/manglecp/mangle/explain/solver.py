@@ -28,7 +28,7 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, order_key
 def read_fact(text: str, program: Program, now: int) -> Fact:
     """Parse a fact such as ``p(1,/a)`` or ``on(/lamp)@[2026-01-01, _]``.
 
-    It is checked as a clause of the program would be. Raises ParseError or AnalysisError.
+    The fact is checked like a clause of the program. Raises ParseError or AnalysisError.
     """
     source = Source("fact", text)
     whole_span = Span(source, 0, len(text))
@@ -78,7 +78,7 @@ def read_goal(fact: str | Fact, program: Program, now: int) -> Fact:
     return fact._replace(interval=(INT_MIN, INT_MAX)) if always else fact
 
 
-MAX_FACTS: Final = 1_000  # of one premise that the search for the furthest premise tries
+MAX_FACTS: Final = 1_000  # facts of one premise that the search for the furthest premise tries
 
 
 class DeadlineExceeded(LimitError):
@@ -86,11 +86,11 @@ class DeadlineExceeded(LimitError):
 
 
 class _PremiseTraits(NamedTuple):
-    """How one premise is solved, kept with the premise so that its id is not reused."""
+    """How one premise is solved; holds the premise, so that its id is not reused."""
 
     premise: Premise
     is_stored: bool  # reads a relation, rather than a test or a call
-    is_plain: bool  # a positive look-up without times and functions; consecutive ones may run in any order
+    is_plain: bool  # a positive look-up without times and functions; consecutive plain premises run in any order
     is_distinct: bool  # different facts extend a row differently
 
 
@@ -213,7 +213,7 @@ class ModelSolver(NaiveEvaluation):
             yield row
 
     def solutions(self, premise: Premise, row: Row, raw: Key | None = None, limit: int | None = None) -> Iterable[Row]:
-        """Return the extensions of a row that satisfy a premise; with ``limit`` those by the least facts, in order."""
+        """Return the extensions of a row that satisfy a premise; with ``limit`` only by the least facts, in order."""
         if self.traits(premise).is_stored:
             return self._matches(premise, row, raw, limit)  # type: ignore[arg-type]
         return self._drive(super()._solve(premise, [row]))
@@ -227,7 +227,7 @@ class ModelSolver(NaiveEvaluation):
                 least = heapq.nsmallest(count, facts)  # strings and numbers compare fast
             except TypeError:
                 least = heapq.nsmallest(count, facts, key=timed_order)
-            self._least[id(facts)] = facts, least  # held, so that its id is not reused
+            self._least[id(facts)] = facts, least  # keeps ``facts``, so that its id is not reused
         return [*least[:limit]]
 
     def raw_key_of(self, rule: Rule) -> Key | None:
@@ -235,10 +235,10 @@ class ModelSolver(NaiveEvaluation):
         return rule.head.key if rule.head.key in self._raw_keys else None
 
     def rows(self, rule: Rule, start: Row, limit: int | None = None) -> Iterator[Row]:
-        """Yield the rows that satisfy every premise, before transforms; with ``limit`` at most so many, in order.
+        """Yield the rows that satisfy every premise, before transforms; with ``limit`` at most that number, in order.
 
         Of consecutive plain look-ups, the one with the fewest facts runs first. Everything else, in particular a
-        temporal premise, keeps its place, which the result depends on.
+        temporal premise, keeps its place, because the result depends on it.
         """
         try:
             yield from itertools.islice(self._extend(rule, start, rule.premises, limit), limit)

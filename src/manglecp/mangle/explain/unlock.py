@@ -27,16 +27,16 @@ from manglecp.mangle.program import DependencyClosure, GivenFact
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
-MAX_FACTS: Final = 3  # in a set
+MAX_FACTS: Final = 3  # facts in a set
 MAX_TRIES: Final = 1_000  # evaluations of the program with a set
-MAX_TRIES_OF_CALLERS: Final = 200  # in Explainer.unlock
-STEPS_PER_TRY: Final = 10  # of abduction: its limit of steps is this times the limit of tries
+MAX_TRIES_OF_CALLERS: Final = 200  # MAX_TRIES for Explainer.unlock
+STEPS_PER_TRY: Final = 10  # the limit of abduction steps, per permitted try
 MAX_NEW_FACTS: Final = 50_000  # facts that one try may derive beyond the model
 
 
 @dataclass(frozen=True, slots=True)
 class UnlockResult:
-    """The smallest sets found, each sorted by text; ``complete`` if there are no others."""
+    """The smallest sets found, each sorted by text; ``complete`` if there are no other sets."""
 
     sets: tuple[tuple[Fact, ...], ...]
     complete: bool
@@ -159,7 +159,7 @@ class UnlockSearch:
         return not check_types(program.predicates, program.rules, [*program.facts, *given])
 
     def _missing_sets(self, added: AssumedFacts, budget: int, is_largest: bool) -> MinimalSets:
-        """Return the sets of which one has to be added too; ``is_largest`` if no larger sets will be tried."""
+        """Return sets, one of which has to be added as well; ``is_largest`` if no larger sets will be tried."""
         if not added:
             return self._query(self.prover, _as_literal(self.goal), {}, budget, is_largest)
         model = self._evaluate_with(added)
@@ -179,7 +179,7 @@ class UnlockSearch:
         return sets
 
     def _repairs(self, added: AssumedFacts, budget: int, is_largest: bool) -> MinimalSets:
-        """Return sets that could repair a program that ``added`` breaks: included facts, or facts that retract."""
+        """Return sets that could repair a program that ``added`` breaks: facts to include, or facts that retract."""
         repairs = MinimalSets()
         for fact in added:
             predicate = self.prover.solver.predicate(fact.key)
@@ -196,7 +196,7 @@ class UnlockSearch:
         return repairs
 
     def _sorted_without_worse(self, unlocking_sets: set[AssumedFacts]) -> tuple[tuple[Fact, ...], ...]:
-        """Drop sets that differ from another only by a longer interval or, if time is free, by one further from now."""
+        """Drop sets that differ from another only by a longer interval or, if time is free, one further from now."""
         best = [facts for facts in unlocking_sets if not any(self._is_better(other, facts) for other in unlocking_sets)]
         ordered = [tuple(sorted(facts, key=lambda fact: fact.text)) for facts in best]
         return tuple(sorted(ordered, key=lambda facts: [fact.text for fact in facts]))

@@ -36,7 +36,7 @@ _SLICE: Final = 1 << 20  # characters; :func:`lines` copies about so many at a t
 
 
 class FileErrors:
-    """Collects the diagnostics of one file; raises :class:`ParseError` with all of them at the limit."""
+    """Collects the diagnostics of one file; raises all in a :class:`ParseError` when their number reaches the limit."""
 
     def __init__(self, source: Source, limit: int) -> None:
         self.source = source
@@ -94,7 +94,7 @@ def _open_hashed(path: Path, limits: FileLimits, name: str, sha256: str) -> Bina
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123  # pathlib cannot open a descriptor
         is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        data = file.read(limits.bytes + 1) if is_regular else b""  # b"" has another hash
+        data = file.read(limits.bytes + 1) if is_regular else b""  # refused below: b"" has another hash
     if len(data) > limits.bytes:
         refuse_file(name, f"more than {limits.bytes:,} bytes", SPLIT_FIX)
     if hashlib.sha256(data).hexdigest() != sha256:

@@ -21,7 +21,7 @@ from manglecp.base.text import quote
 from manglecp.mangle import FALSE, INT_MAX, INT_MIN, TRUE, Fact, Interval, Time, Value, ValueFault, read_literal
 from manglecp.pack.factfiles.files import SPLIT_FIX, FileErrors, FileLimits, lines
 
-MAX_CACHED: Final = 100_000  # values of a column
+MAX_CACHED: Final = 100_000  # cached values of a column
 _BOOLEANS: Final = {"true": TRUE, "false": FALSE}
 _T = TypeVar("_T", bound=Value)
 _as_fact: Final = partial(tuple.__new__, Fact)  # faster than Fact(…), whose checks valid facts do not need
@@ -83,8 +83,8 @@ _BY_KIND: Final[Mapping[str, Callable[[str], Value]]] = {
 AT: Final = "@at"
 START: Final = "@start"
 END: Final = "@end"
-_TIME_COLUMNS: Final = ((), (AT,), (START, END))  # valid combinations
-_OPEN: Final = ("", wire.UNBOUNDED)  # cells of an open end
+_TIME_COLUMNS: Final = ((), (AT,), (START, END))  # valid combinations of time columns
+_OPEN_END: Final = ("", wire.UNBOUNDED)  # cells of an open end
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class _Table:
             self.problems.raise_all()
 
     def _read_facts(self) -> list[Fact]:
-        """Return the facts of the valid rows, and report the others."""
+        """Return the facts of the valid rows, and report the invalid rows."""
         layout, limit = self.layout, self.limits.facts
         columns = [(self._cache(position), column) for position, column in enumerate(layout.arguments)]
         width, line = len(layout.header), self.rows.line_num + 1
@@ -202,7 +202,7 @@ class _Table:
     def _cache(self, position: int) -> CellCache[Any]:
         schema = self.layout.schema
         read = cell_reader(schema.shapes[position])
-        # Only parse_literal returns values of several kinds; for other readers, a bound that admits a kind is met.
+        # Values of readers other than parse_literal have one kind, and so conform to a bound that admits whole kinds.
         if self.check_bounds and (read is parse_literal or not schema.shapes[position].admits_whole_kinds):
             return CellCache(lambda text: schema.check(position, read(text)))
         return CellCache(read)
@@ -213,8 +213,8 @@ class _Table:
         if len(times) == 1:
             start = end = self.instants[times[0]]
         else:
-            start = INT_MIN if times[0] in _OPEN else self.instants[times[0]]
-            end = INT_MAX if times[1] in _OPEN else self.instants[times[1]]
+            start = INT_MIN if times[0] in _OPEN_END else self.instants[times[0]]
+            end = INT_MAX if times[1] in _OPEN_END else self.instants[times[1]]
         return None if (start, end) == (INT_MIN, INT_MAX) else wire.checked_interval(start, end, self.layout.schema)
 
     def _report_cells(self, row: list[str], line: int, columns: Iterable[tuple[CellCache[Any], int]]) -> None:

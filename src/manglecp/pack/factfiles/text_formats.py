@@ -1,4 +1,4 @@
-"""Fact files of one record per line: JSON lines, Mangle text, simplecolumn."""
+"""Fact files in text formats: JSON lines, Mangle facts, simplecolumn."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: boo
 
 
 def _check_facts(text: FactText, schemas: Schemas, problems: FileErrors, *, check_bounds: bool) -> None:
-    # Signatures (predicate, types of arguments) all of whose facts are valid: the next such fact needs no check.
+    # Signatures (predicate, types of arguments) whose facts are all valid: further facts need no check.
     valid: set[tuple[str, tuple[type, ...]]] = set()
     for index, (predicate, args, interval) in enumerate(text.facts):
         signature = (predicate, tuple(map(type, args)))
@@ -143,7 +143,7 @@ class _SimpleColumnReader:
             return [Fact(schema.predicate, ())] if count else []
         columns = [self._column(schema, position, count) for position in range(schema.arity)]
         rows = zip(*columns, strict=True)
-        # Without the cost of calling Fact for each row.
+        # tuple.__new__ instead of Fact saves a slow call for each row.
         return list(map(tuple.__new__, repeat(Fact), zip(repeat(schema.predicate), rows, repeat(None))))
 
     def _column(self, schema: Schema, position: int, count: int) -> list[Value]:
@@ -164,7 +164,7 @@ class _SimpleColumnReader:
         is_float = schema.shapes[position].kinds == {"float64"}
 
         def read(text: str) -> Value:
-            value = _constant(text)
+            value = _read_constant(text)
             if is_float and type(value) is int:
                 value = Float(float(value))
             return schema.check(position, value) if self.check else value
@@ -172,7 +172,7 @@ class _SimpleColumnReader:
         return read
 
     def _take(self, count: int) -> list[str]:
-        """Return the next lines. Raises if there are fewer, or if one is too long."""
+        """Return the next ``count`` lines. Raises :class:`ParseError` if there are fewer, or if one is too long."""
         texts = list(islice(self.lines, count))
         self.lines_read += len(texts)
         if len(texts) < count:
@@ -186,7 +186,7 @@ class _SimpleColumnReader:
         self.problems.raise_all()
 
 
-def _constant(text: str) -> Value:
+def _read_constant(text: str) -> Value:
     if _PLAIN_STRING.fullmatch(text):
         return text[1:-1]
     if _PLAIN_NUMBER.fullmatch(text):

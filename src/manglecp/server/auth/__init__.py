@@ -1,7 +1,8 @@
 """Authentication: from credentials in the headers of a request to identities.
 
-The operator decides whether clients without a credential are served. The pack's policy rules decide what they may do:
-they see the fact ``client_trust("anonymous")``. The client on the server's standard streams is the local user.
+The operator decides whether clients without a credential are served. The pack's policy rules decide what such clients
+may do: the rules see the fact ``client_trust("anonymous")``. The client on the server's standard streams is the local
+user.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class CombinedAuth:
 
 
 def credential_of(headers: Mapping[bytes, bytes], auth: Auth) -> Credential | None:
-    """Return the credential of a request (SEC-10, SEC-12), or None. Two credentials count as a malformed one."""
+    """Return the credential of a request (SEC-10, SEC-12), or None. Two credentials count as malformed."""
     authorization, api_key = headers.get(b"authorization"), headers.get(_API_KEY)
     if authorization is None and api_key is None:
         return None

@@ -30,15 +30,15 @@ from manglecp.server.binding import is_loopback
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Asymmetric algorithms: the key that validates a token cannot sign one."""
 _WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
-_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})  # of tokens (``typ``), in lower case
+_TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})  # values of ``typ`` in tokens, in lower case
 _NAME: Final = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _RESERVED: Final = frozenset({"anonymous", "local"})  # identities without a credential
 _MAX_SECONDS: Final = 1 << 53  # limit of times since 1970: larger integers are not exact as floats
-_LEEWAY_SECONDS: Final = 30  # for the difference between the clocks of issuer and server
+_LEEWAY_SECONDS: Final = 30  # tolerated difference between the clocks of issuer and server
 _FRESH_SECONDS: Final = 300.0  # age after which keys are fetched again in the background
-_OLD_SECONDS: Final = 3_600.0  # age after which tokens wait for that fetch
+_OLD_SECONDS: Final = 3_600.0  # age after which tokens wait for the fetch
 _FETCH_INTERVAL_SECONDS: Final = 30.0
-_FETCH_TIMEOUT_SECONDS: Final = 5.0  # since the last part of the response
+_FETCH_TIMEOUT_SECONDS: Final = 5.0  # without a further part of the response
 _WAIT_SECONDS: Final = 10.0
 """The time limit for a whole fetch: a response that arrives in small parts never reaches the time-out above."""
 _MAX_KEYS_BYTES: Final = 1 << 20
@@ -107,7 +107,7 @@ class JwtAuth:
         self._fetch = fetch or _download
         self._keys: Keys = {}
         self._fetched_at = float("-inf")  # the time of the last successful fetch of the keys
-        self._fetch_began_at = float("-inf")  # the time of the last attempt, also of one that failed
+        self._fetch_began_at = float("-inf")  # the time of the last attempt, successful or not
         self._fetch_task: asyncio.Task[None] | None = None
 
     @property
@@ -149,7 +149,7 @@ class JwtAuth:
         expires, begins = claims["exp"], claims.get("nbf", 0)
         for value in (expires, begins):
             if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MAX_SECONDS:
-                return None  # also NaN and infinity, which would never expire
+                return None  # NaN and infinity, too: such a token would never expire
         if now >= expires + _LEEWAY_SECONDS or now < begins - _LEEWAY_SECONDS:
             return None
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED or name in self._reserved_names:

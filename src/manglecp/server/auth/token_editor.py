@@ -1,4 +1,4 @@
-"""Changes to a file of tokens: add and remove entries, and keep the rest of the text.
+"""Changes to a file of tokens: add and remove entries, and keep all other text.
 
 The file is replaced atomically, with mode 0600, and only if the old and the new text are valid. A lock of its folder
 serialises concurrent changes.
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from manglecp.base.files import lock_folder, replace_file
 from manglecp.server.auth.tokens import TokensError, parse_tokens, read_tokens
 
-_MIN_PREFIX: Final = 6  # hexadecimal digits by which a token can be named
+_MIN_PREFIX: Final = 6  # the fewest hexadecimal digits of a hash that name a token
 _ENTRY_HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*token[ \t]*\]\]", re.MULTILINE)
 _FINAL_COMMENTS: Final = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*\Z")
 
@@ -31,7 +31,7 @@ class _Content(NamedTuple):
 
 
 class TokenEditor:
-    """Edits one file. All methods raise :class:`TokensError`, and then the file is unchanged."""
+    """Edits one file. A method that raises :class:`TokensError` leaves the file unchanged."""
 
     def __init__(self, file: Path) -> None:
         self._path = file.resolve()  # a link is kept, and its target replaced

@@ -1,4 +1,4 @@
-"""Bearer tokens and API keys of the operator's clients: a TOML file with their hashes, a ``[[token]]`` table each.
+"""Bearer tokens and API keys of the operator's clients: a TOML file with one ``[[token]]`` table for each hash.
 
 Tokens are random, so that their hashes do not reveal them. An approver has a token of its own, with the permission
 ``approve``, which no agent holds. Permissions belong to the token, not to the identity: another token of the same
@@ -103,7 +103,7 @@ class TokensFile:
         self._reload_if_due()
         digest = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
         match: _Token | None = None
-        for token in self._tokens:  # all of them, so that the time does not reveal which one matches
+        for token in self._tokens:  # also after a match, so that the time does not reveal which token matches
             if hmac.compare_digest(token.digest, digest):
                 match = token
         if match is None or scheme not in (match.scheme, "bearer"):  # an API key is a bearer token, too (SEC-12)
@@ -138,7 +138,7 @@ class TokensFile:
 
 
 def _fingerprint(path: Path) -> tuple[int, int, int]:
-    """Return values of which one differs if the file has changed. Raises TokensError."""
+    """Return the identity of the file's content: at least one value differs after a change. Raises TokensError."""
     try:
         status = path.stat()
     except OSError as error:

@@ -1,11 +1,11 @@
 """Circuit breakers, one per action, so that a broken action does not block others.
 
-*Closed* admits every call, and opens at the ``threshold``-th failure in a row. *Open* admits none, and is half-open
+*Closed* admits every call, and opens at the ``threshold``-th consecutive failure. *Open* admits none, and is half-open
 ``cooldown`` seconds later. *Half-open* admits exactly one call, the probe, which closes the breaker or opens it again.
 
 Each change of the state begins a new period. A call is admitted with a :class:`Permit` of the current period; the
 result of a call that was admitted in an earlier period is ignored. After a probe that was abandoned (cancelled, never
-sent), another one is admitted. The clock is passed in and must be monotonic, in seconds.
+sent), another probe is admitted. The clock is passed in and must be monotonic, in seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
-THRESHOLD: Final = 5  # failures in a row
+THRESHOLD: Final = 5  # consecutive failures
 COOLDOWN: Final = 30.0  # seconds
 
 
@@ -43,7 +43,7 @@ class Breaker:
         self._cooldown = cooldown
         self._state = BreakerState.CLOSED
         self._period = 0
-        self._failures = 0  # in a row
+        self._failures = 0  # consecutive failures
         self._opened_at = 0.0
         self._probing = False  # whether a probe is running
         self._permit = Permit(0)  # shared by all calls of the period that are not probes

@@ -1,7 +1,7 @@
 """The listing of a plugin, the profiles of its actions, and the command of a host that serves exactly these actions.
 
 Listing runs the plugin, so it happens in a host with a sandbox (``strict`` by default) and a deadline. The file is
-hashed before it runs, and each of its hosts is started with that hash. The listing is untrusted: it decides neither the
+hashed before it runs, and each host of the plugin gets this hash. The listing is untrusted: it decides neither the
 hash, nor the prefix of the action ids, nor the sandbox, and programs are started only if the caller allows them.
 
 The tier of an action is computed from its effects; the tier that a host lists can only raise it. Missing or unreadable
@@ -87,7 +87,7 @@ def _tier(tool: Mapping[str, Any]) -> int:
     effects, listed_tier = tool.get("side_effects"), tool.get("tier")
     if not isinstance(effects, list) or not effects or not all(isinstance(effect, str) for effect in effects):
         return DANGEROUS
-    # ``mutates=False`` is ignored for actions with programs: only hosts of packs keep these from changing files.
+    # ``mutates=False`` is ignored for actions with programs: only hosts of packs keep programs from changing files.
     tier = tier_of_effects(effects, mutates=tool.get("mutates") is not False or starts_programs(effects))
     return max(tier, min(listed_tier, DANGEROUS)) if type(listed_tier) is int else tier
 
@@ -124,7 +124,7 @@ class Listing:
         """Return the command of a host that serves exactly the listed actions, or the error of a missing program.
 
         ``programs`` are those that the caller allows, by name or absolute path; ``finder`` resolves them, by default on
-        ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action may start one of them, else ``strict``.
+        ``PATH``. Without ``sandbox`` the profile is ``spawn`` if an action may start a program, else ``strict``.
         """
         # The other profiles need no list of programs: standard and none allow every program, strict allows none.
         allowed_programs = programs if sandbox in (None, "spawn") else ()
@@ -139,7 +139,7 @@ class Listing:
         )
 
     def _executables(self, allowed_programs: Sequence[str], finder: ProgramFinder) -> tuple[str, ...] | DispatchError:
-        """Return the paths of the allowed programs that actions name, or the error of one that is not installed."""
+        """Return the paths of the allowed programs that actions name, or the error of a missing program."""
         paths: dict[str, None] = {}  # an ordered set
         for action in self.catalogue.values():
             for name in action.spawn:

@@ -42,7 +42,7 @@ class ServedPlugin(NamedTuple):
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of a call; its other members come from the catalogue."""
+    """The options of a call; the other members of the call come from the catalogue."""
 
     inputs: Mapping[str, Any]
     input_json: str  # ``inputs`` as JSON text; pass one of the two
@@ -51,20 +51,20 @@ class CallOptions(TypedDict, total=False):
     timeout: float
     """Seconds that the caller waits; the timeout of the action still applies."""
     authority: MutationReady | ToolRequests | PlanPermit | None
-    """The permission for ``call_id``; above tier 0 a ``MutationReady`` that names it."""
+    """The permission for ``call_id``; above tier 0 a ``MutationReady`` that names the call."""
     not_after: Callable[[], float] | None
     """Called when the lease is issued; returns the latest start of the action, on the monotonic clock, in seconds."""
     on_report: OnReport | None
-    """Called with each report (progress, log) of the action, until the call ends. The host may have forged it."""
+    """Called with each report (progress, log) of the action, until the call ends. A host can forge reports."""
 
 
 _OPTIONS: Final = CallOptions.__annotations__.keys()
 
 
 class Dispatcher:
-    """Pools for several plugins; an async context manager. Hosts are started when it is entered.
+    """Pools for several plugins; an async context manager. Entering it starts the hosts.
 
-    Raises ValueError for two plugins with the same action. ``options`` are those of each pool.
+    Raises ValueError for two plugins with the same action. ``options`` apply to each pool.
     """
 
     def __init__(self, plugins: Iterable[ServedPlugin], **options: Unpack[PoolOptions]) -> None:

@@ -1,10 +1,10 @@
-"""The host slots of a pool, the queue of calls that wait for one, and the supervisor that keeps a host in each.
+"""The host slots of a pool, the queue of calls that wait for a slot, and the supervisor of the hosts in the slots.
 
 A host works on one call at a time. The queue is bounded and first in, first out.
 
-The supervisor starts a host in every slot, checks its health before the first call and then regularly, and replaces it
+The supervisor starts a host in every slot, checks the host before its first call and then regularly, and replaces it
 after its death, when its memory has grown too much, or after a number of calls. A live host serves until its successor
-is up. A failed start is retried with exponential back-off; that of a successor, at the next health check.
+is up. A failed start is retried with exponential back-off; the start of a successor, at the next health check.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from manglecp.toolhost.dispatch.messages import CallRefused, ErrorCode, ErrorTyp
 from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost
 
-_MAX_FAILED_STARTS: Final = 2  # in a row; if every slot has that many, calls are refused at once
+_MAX_FAILED_STARTS: Final = 2  # consecutive; if every slot has as many, calls are refused at once
 OnOutage: TypeAlias = Callable[[str | None], None]
-"""Called with the reason when no host of a pool can be started, and with None when one is up again."""
-_HEALTH_REQUEST: Final = b'{"aid":"_health"}\n'  # every host answers it without running an action
+"""Called with the reason when no host of a pool can be started, and with None when a host is up again."""
+_HEALTH_REQUEST: Final = b'{"aid":"_health"}\n'  # every host answers this request without running an action
 
 
 class HostSlot:
@@ -32,11 +32,11 @@ class HostSlot:
 
     def __init__(self) -> None:
         self.host: HostProcess | None = None
-        self.busy = False  # whether a call was granted this slot and has not released it
+        self.busy = False  # whether a call or a health check holds this slot
         self.successor_requested = False
-        self.retiring = False  # whether the successor is up: new calls then wait for it
+        self.retiring = False  # whether the successor is up: new calls wait for it
         self.calls = 0  # requests that the current host has served, health requests included
-        self.failed_starts = 0  # in a row
+        self.failed_starts = 0  # consecutive failures
         self.last_start_error: tuple[ErrorType, str] = ("crash", "")  # type and detail
         self.initial_resident_bytes = 0
         self.wake = asyncio.Event()  # wakes the supervisor
@@ -55,7 +55,7 @@ class HostSlot:
         return self.host is not None and self.host.resident_bytes() - self.initial_resident_bytes > limits.growth
 
     def request_successor(self) -> None:
-        """Make the supervisor start another host; until it is up, the current one keeps serving."""
+        """Make the supervisor start a successor; until the successor is up, the current host keeps serving."""
         if not self.successor_requested:
             self.successor_requested = True
             self.wake.set()
@@ -95,7 +95,7 @@ class HostQueue:
             if grant.done() and not grant.cancelled() and grant.exception() is None:
                 self.release(grant.result())  # granted just before the timeout or cancellation
             else:
-                with contextlib.suppress(ValueError):  # admit() may have removed it
+                with contextlib.suppress(ValueError):  # admit() may have removed the grant
                     self._waiters.remove(grant)
             if isinstance(error, TimeoutError):
                 if all(slot.failed_starts for slot in self.slots):
@@ -106,7 +106,7 @@ class HostQueue:
     def release(self, slot: HostSlot) -> None:
         slot.busy = False
         if slot.host is None or slot.retiring or not slot.host.alive:
-            slot.wake.set()  # the supervisor waits for the call of this host
+            slot.wake.set()  # the supervisor waits for the end of the call
         self.admit()
 
     def admit(self) -> None:
@@ -138,7 +138,7 @@ class HostQueue:
         self._refuse_all("exception", "the pool is closed")
 
     def _report_outage(self, reason: str | None) -> None:
-        """Call ``on_outage`` if no host can be started, with the first reason; with None when one is up again."""
+        """Call ``on_outage`` if no host can be started, with the first reason; with None when a host is up again."""
         if self._in_outage != (reason is not None):
             self._in_outage = not self._in_outage
             if self._on_outage is not None:
@@ -148,7 +148,7 @@ class HostQueue:
         return all(slot.failed_starts >= _MAX_FAILED_STARTS for slot in self.slots)
 
     def _take_free_slot(self) -> HostSlot | None:
-        """Return a free slot, which is then busy; None if there is none."""
+        """Mark a free slot as busy and return it; None if no slot is free."""
         for slot in self.slots:
             if slot.is_free:
                 slot.busy = True
@@ -163,7 +163,7 @@ class HostQueue:
 
 
 class HostSupervisor:
-    """Keeps a host in each slot of ``queue`` from :meth:`start` to :meth:`close`, by one task per slot."""
+    """Keeps a host in each slot of ``queue`` from :meth:`start` to :meth:`close`, with one task per slot."""
 
     def __init__(self, command: HostCommand, queue: HostQueue, limits: PoolLimits) -> None:
         self._command = command
@@ -171,7 +171,7 @@ class HostSupervisor:
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
-        self._stops: set[asyncio.Task[None]] = set()  # of hosts that were replaced or failed
+        self._stops: set[asyncio.Task[None]] = set()  # they stop hosts that were replaced or failed
 
     def start(self) -> None:
         self._tasks = [self._loop.create_task(self._supervise(slot)) for slot in self._queue.slots]
@@ -266,7 +266,7 @@ class HostSupervisor:
         return successor
 
     async def _check_health(self, slot: HostSlot, host: HostProcess) -> None:
-        """Check memory and, if the host is idle, responsiveness: a hanging busy host is found by deadlines of calls."""
+        """Check memory and, if the host is idle, responsiveness: deadlines of calls find busy hosts that hang."""
         if slot.has_grown(self._limits):
             slot.request_successor()
         if slot.busy or slot.successor_requested:

@@ -1,12 +1,12 @@
 """One effect per idempotency key, across the hosts of a pool.
 
 A host caches its answers by key, but a repeated call may reach another host, or the host may die before it answers. So
-the pool has a table of keys, per identity and action. What a call gets, by the state of its key:
+the pool has a table of keys, per identity and action. The state of its key decides the result of a call:
 
 * another call with the key is running: wait for that call;
 * a success within the last minute: the same answer; the slots of this call are unchanged;
 * an unknown outcome: ``outcome_unknown``, without expiry; the client verifies the effect and then uses a new key;
-* a call with other input: ``idempotency_conflict``; a failure, or no entry: the call runs.
+* an earlier call with other input: ``idempotency_conflict``; a failure, or no entry: the call runs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Running(NamedTuple):
 
 
 class IdempotencyTable:
-    """The idempotency keys of one pool. ``clock`` is the event loop's, as for the deadlines."""
+    """The idempotency keys of one pool. ``clock`` is that of the event loop, as for deadlines."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._running: dict[_Key, _Running] = {}
@@ -52,7 +52,7 @@ class IdempotencyTable:
         deadline: float,
         outcome_unknown: Callable[[], bool],
     ) -> ActionResult | DispatchError:
-        """Return the known result of the key of the call, which has one; else call ``run`` and return its result.
+        """Return the known result for the key of the call, which must have a key; else the result of ``run``.
 
         ``outcome_unknown`` is called if ``run`` is cancelled or raises; it returns whether an effect may have happened.
         """

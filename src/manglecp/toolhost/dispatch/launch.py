@@ -39,7 +39,7 @@ MAX_POOL_SIZE: Final = 64
 
 
 class SettingError(ValueError):
-    """An environment variable holds an invalid value; the text names it and the valid range."""
+    """An environment variable holds an invalid value; the text names the variable and the valid range."""
 
 
 _SIZES: Final = f"a whole number from 1 to {MAX_POOL_SIZE} is expected"
@@ -56,7 +56,7 @@ def _is_positive_timeout(timeout: object) -> bool:
 
 
 def check_settings(size: object, timeout: object) -> None:
-    """Raise ValueError for an invalid pool size or timeout; None is valid: the environment then decides."""
+    """Raise ValueError for an invalid pool size or timeout; None is valid: the environment decides instead."""
     if size is not None and not _is_size(size):
         raise ValueError(f"size is {size!r}: {_SIZES}")
     if timeout is not None and not _is_positive_timeout(timeout):
@@ -93,7 +93,7 @@ class PoolLimits(NamedTuple):
     calls_per_host: int = 10_000
     """Calls after which a host is replaced."""
     growth: int = 268_435_456
-    """Bytes by which the resident memory of a host may grow after its first answer; then the host is replaced."""
+    """Bytes by which the resident memory of a host may grow after its first answer before the host is replaced."""
     health_interval: float = 5.0
     """Seconds between two health checks of a host."""
     health_timeout: float = 5.0
@@ -111,7 +111,7 @@ _SYSTEM_PREFIXES: Final = frozenset({Path("/"), Path("/usr"), Path("/usr/local")
 _MAX_PTH_FILES: Final = 200
 _MAX_PTH_BYTES: Final = 65_536
 _MAX_WIDE_PARTS: Final = 2
-"""Path parts of ``/`` and of folders directly below it, which hold more than one project."""
+"""Folders with at most as many path parts, ``/`` and the folders in it, are *wide*: they hold more than one project."""
 _BASE_BIN: Final = re.compile(r"^home\s*=\s*(\S.*?)\s*$", re.MULTILINE)
 """The line of ``pyvenv.cfg`` with the ``bin`` folder of the base interpreter."""
 
@@ -145,9 +145,9 @@ class ProgramFinder:
 def library_paths(program: str) -> Iterator[str]:
     """Yield the paths that a Python interpreter reads beside the system libraries; none for other programs.
 
-    These are its libraries, those of its base environment, and the folders of editable installs. They are found in
-    ``pyvenv.cfg`` and ``.pth`` files, without running the interpreter. Hidden folders and those that hold more than a
-    project (a home, ``/opt``) are omitted.
+    They are its libraries, those of its base environment, and the folders of editable installs, found in
+    ``pyvenv.cfg`` and ``.pth`` files, without running the interpreter. Hidden folders, and wide ones, which hold
+    more than a project (a home, ``/opt``), are omitted.
     """
     path = Path(program)
     if _PYTHON.fullmatch(path.name):
@@ -172,7 +172,7 @@ def _library_folders(prefix: Path) -> Iterator[str]:
 
 
 def _editable_installs(file: Path) -> Iterator[str]:
-    """Yield the folders that a ``.pth`` file adds to the import path, except hidden and wide ones."""
+    """Yield the folders that a ``.pth`` file adds to the import path, except hidden and wide folders."""
     home = Path.home()
     for line in file.read_bytes()[:_MAX_PTH_BYTES].decode(errors="replace").splitlines():
         folder = Path(line.strip())
@@ -191,7 +191,7 @@ class HostOptions(TypedDict, total=False):
     """Options of the command of our own host."""
 
     workspace: Sequence[str]
-    """Folders to write, of which the first is the working directory."""
+    """Folders that the host may write; the first is its working directory."""
     read_only: bool
     """Whether the workspace can only be read."""
     writable: Sequence[str]
@@ -210,8 +210,8 @@ class HostCommand:
     """The command that starts the host of one plugin.
 
     Our own host has options for two inherited descriptors (its lease key; progress and logs) and for the process id of
-    its parent, with which it ends. A foreign host has none of these options. ``issues_leases``: it is a foreign host
-    that enforces leases, and issues them on its pipe.
+    its parent, with which the host ends. A foreign host has no such options; with ``issues_leases`` it enforces leases,
+    and issues them on its pipe.
 
     The process of a ``contained`` host is a supervisor, which kills all processes of the host on SIGHUP. A
     ``single_use`` host serves one call, whose answer is returned when all processes of the host are dead.
@@ -244,7 +244,7 @@ class HostCommand:
         """
         workspace, single_use = options.get("workspace", ()), options.get("single_use")
         words = ["--sandbox", sandbox]
-        if sandbox != "none":  # which has no restrictions, and no such options
+        if sandbox != "none":  # the profile none has no restrictions, and takes no such options
             folders = {"--workspace": workspace, "--executable": executables}
             folders |= {"--writable": options.get("writable", ()), "--readable": options.get("readable", ())}
             words += [word for option, paths in folders.items() for path in paths for word in (option, path)]
@@ -328,7 +328,7 @@ def launch(command: HostCommand) -> LaunchedHost:
 
 
 def _death_signal_setter(parent: int) -> Callable[[], None]:
-    """Return a ``preexec_fn`` that makes the kernel kill the host when its parent, with this id, ends."""
+    """Return a ``preexec_fn`` that makes the kernel kill the host when ``parent``, the process that starts it, ends."""
 
     def set_death_signal() -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -4,8 +4,8 @@ A request contains the *full* state of its run, ``{"slots": {}}`` if the state i
 the state that another run left in a warm host. Our hosts echo ``call_id``.
 
 An answer is interpreted by ``ok`` *and* ``status``: the C++ host sends ``ok: true`` for every action that was started,
-also for failed ones. Members may be missing: no status is ``TOOL_ERROR``, no output is ``{}``. The answered state is
-applied to the state that was sent; an empty one is no change.
+also for failed ones. Members may be missing: no status counts as ``TOOL_ERROR``, no output as ``{}``. The state in an
+answer is applied to the state that was sent; an empty state is no change.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ ErrorType = Literal[
     "tool_error",  # the host refused the call, or the action failed: ``status`` states which
 ]
 ErrorCode = Literal[
-    "outcome_unknown",  # the request was sent and not answered: the caller has to verify whether its effect happened
+    "outcome_unknown",  # the request was sent and not answered: the caller has to verify whether the effect happened
     "oversize",  # the answer, or the request, is too long
-    "empty_output",  # an empty line in place of an answer, or an exit without one
+    "empty_output",  # an empty line in place of an answer, or an exit without an answer
     "bad_output",  # the action succeeded, but its result is not JSON or holds an invalid state
     "cancelled",
     "breaker_open",
@@ -53,7 +53,7 @@ class DispatchError(TypedDict):
     """The error of a call, returned and never raised. ``code`` refines ``type``.
 
     ``sent``: bytes of the request, or of an earlier one with its key, may have reached a host, and no answer states
-    whether the effect happened. Without it, the call had no effect, or failed in the action.
+    whether the effect happened. Without ``sent``, the call had no effect, or failed in the action.
     """
 
     error: Literal[True]
@@ -94,7 +94,7 @@ def is_failure(result: object) -> TypeGuard[DispatchError]:
 
 
 class CallRefused(Exception):
-    """A call that was not sent: no host, or no authority for it."""
+    """A call that was not sent, because it has no host or no authority."""
 
     def __init__(self, kind: ErrorType, detail: str, code: ErrorCode | None = None) -> None:
         super().__init__(detail)
@@ -114,7 +114,7 @@ _decoder: Final = msgspec.json.Decoder()
 
 
 class HostCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of an action. By default it is dangerous and not repeatable."""
+    """One call of an action. By default the action counts as dangerous and not repeatable."""
 
     aid: str
     input_json: str = "{}"
@@ -124,7 +124,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     """Seconds that the action may take."""
     wait_timeout: float | None = None
-    """Seconds that the caller waits. If they are over first, the circuit breaker counts no failure of the action."""
+    """Seconds that the caller waits. If they end before ``timeout``, the circuit breaker counts no failure."""
     idempotency_key: str | None = None
     identity: str = ""
     """The caller: the same ``idempotency_key`` of two identities names two calls."""
@@ -132,7 +132,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     authority: MutationReady | ToolRequests | PlanPermit | None = None
     """The permission; above tier 0 it has to be a ``MutationReady``."""
     not_after: Callable[[], float] | None = None
-    """Returns the latest start, on the monotonic clock; called when the lease is issued, since it may change."""
+    """Returns the latest start, on the monotonic clock; called when the lease is issued, since the time may change."""
     on_report: OnReport | None = None
 
     @property
@@ -156,7 +156,7 @@ def is_timeout(value: object) -> bool:
 
 
 def call_problem(call: HostCall) -> str | None:
-    """Return the first invalid member of a call as a message, or None. Encoding checks the rest."""
+    """Return the first invalid member of a call as a message, or None. :func:`encode` checks the others."""
     for name in ("aid", "call_id", "input_json", "identity"):
         if not isinstance(getattr(call, name), str):
             return f"{name} is not a text"
@@ -207,8 +207,8 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def is_unknown_action(aid: str, document: Mapping[str, Any]) -> bool:
-    """Return whether the host does not have this action. Errors of actions have another form."""
-    # The C++ host sends no status; the second text is that of its run mode.
+    """Return whether the answer states that the host lacks this action; errors of actions have another form."""
+    # The C++ host sends no status; it sends the second text in its run mode.
     if document.get("ok") is not False or document.get("status", "INVALID_PICK") != "INVALID_PICK":
         return False
     return document.get("error") in (f"tool not found: {aid}", f"tool not found in plugin: {aid}")
@@ -227,9 +227,9 @@ def interpret_answer(call: HostCall, document: Mapping[str, Any]) -> ActionResul
     hit = document.get("idempotent_hit") is True
     answered_state = document.get("ds_state")
     try:
-        # A hit changes no state, and an empty object is no change although it is no delta.
-        is_same = hit or answered_state in ({}, _NO_CHANGE)
-        slots = dict(call.slots) if is_same else apply_state(answered_state, call.slots)
+        # A cached answer changes no state; nor does an empty object, although it is not a delta.
+        is_unchanged = hit or answered_state in ({}, _NO_CHANGE)
+        slots = dict(call.slots) if is_unchanged else apply_state(answered_state, call.slots)
     except StateError as error:
         return _unreadable(call, f"ds_state: {error}")
     return ActionResult(call.aid, output, slots, hit)
@@ -257,7 +257,7 @@ def _answered_error(aid: str, document: Mapping[str, Any], status: Any, output: 
     if isinstance(traceback := document.get("traceback"), str):
         result["traceback"] = traceback
     if code is None and "action_error" in document:
-        with suppress(ValueError, RecursionError):  # of a host that is not ours, or was tampered with by its plugin
+        with suppress(ValueError, RecursionError):  # invalid: by a foreign host, or by a host that its plugin changed
             cause = msgspec.convert(document["action_error"], _Cause)
             result["cause"] = {"message": cause.message} | ({"code": cause.code} if cause.code else {})
             if (data := _decoder.decode(cause.data_json)) is not None:

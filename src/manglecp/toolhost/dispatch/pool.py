@@ -4,8 +4,8 @@ A call passes the authority check, the circuit breaker of its action, its idempo
 the exchange with a host. The request contains its whole state, so that any host can execute it.
 
 The breaker counts a call once, also after retries. It counts no failure if the call was never sent, if the host refused
-it, or if the caller waits for less time than the action may take. The timeout of a call is the shortest of those of the
-pool, the action and the caller.
+the call, or if the caller waits for less time than the action may take. The timeout of a call is the shortest of those
+of the pool, the action and the caller.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class PoolOptions(TypedDict, total=False):
     """Options of a pool."""
 
     size: int | None
-    """The number of hosts; None: as the environment sets it."""
+    """The number of hosts; None: that of the environment."""
     timeout: float | None
-    """The seconds that a call may take; None: as the environment sets it."""
+    """The seconds that a call may take; None: those of the environment."""
     limits: PoolLimits | None
     breakers: Breakers | None
     audit: Audit | None
     """Called with each lease that is granted."""
     on_outage: OnOutage
-    """Called with the reason when no host can be started, and with None when one is up again."""
+    """Called with the reason when no host can be started, and with None when a host is up again."""
 
 
 class Pool:
@@ -69,7 +69,7 @@ class Pool:
         self._supervisor = HostSupervisor(command, self._queue, self._limits)
         self._leases = LeaseIssuer(options.get("audit"), on_pipe=command.issues_leases)
         self._single_use = command.single_use
-        self._tasks: dict[str, asyncio.Task[Any]] = {}  # of running calls, by call id
+        self._tasks: dict[str, asyncio.Task[Any]] = {}  # the tasks of running calls, by call id
         self._cancelled: set[str] = set()  # call ids
         self._entered = False
         self._loop = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ class Pool:
         await self.close()
 
     async def close(self) -> None:
-        """Stop every host. Waiting calls are refused; running ones are lost with their hosts."""
+        """Stop every host. Waiting calls are refused; running calls are lost with their hosts."""
         self._queue.close()
         await self._supervisor.close()
 
@@ -182,10 +182,10 @@ class Pool:
             return failure(call.aid, refused.kind, refused.detail, code=refused.code)
 
     async def _exchange(self, slot: HostSlot, running: _RunningCall, deadline: float) -> dict[str, Any]:
-        """Send the call and return the answer; if a foreign host answers that it requires a lease, send it again."""
+        """Send the call and return the answer; if a foreign host requires a lease, send the call again with one."""
         host, call = slot.host, running.call
         assert host is not None
-        required_tier: int | None = None  # of the lease that a foreign host requires
+        required_tier: int | None = None  # the tier of the lease that a foreign host requires
         while True:
             token = await self._leases.issue(host, call, running.right, deadline, required_tier)
             line = encode(call, token)
@@ -215,8 +215,8 @@ class _RunningCall:
     breaker: Breaker
     permit: Permit
     impatient: bool  # the caller waits for less time than the action may take
-    sent: bool = False  # to a host, so that an effect may have happened; never for tier 0
-    suspected: bool = False  # a host was lost while it worked on this call, and none has answered since
+    sent: bool = False  # whether a host may have received the call, and has not answered
+    suspected: bool = False  # a host was lost during this call, and no other host has answered since
 
     @property
     def code_if_unanswered(self) -> ErrorCode | None:

@@ -3,9 +3,9 @@
 A request is reported as lost only after the process is dead, also after a cancellation, so that its effect cannot
 happen after the report. A host whose answer is late or unreadable is ended.
 
-The process leads a session and process group. The group gets SIGTERM and then SIGKILL; also when the leader has exited
-by itself, before it is reaped, because then the group id cannot be reused yet. A contained host has a supervisor, which
-passes SIGTERM on, kills all processes of the host on SIGHUP, and exits after the last of them.
+The process leads a session and process group. The group gets SIGTERM and then SIGKILL. When the leader has exited by
+itself, the group gets SIGKILL before the leader is reaped: until then, the group id cannot be reused. A contained host
+has a supervisor, which passes SIGTERM on, kills all processes of the host on SIGHUP, and exits after the last of them.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class HostProcess:
         self._responses = ResponseReader()
         self._reports = LineBuffer(MAX_REPORT_BYTES)
         self._stderr_tail = b""
-        self._deadline = 0.0  # of the open request, in the time of the event loop
-        self._timer: asyncio.TimerHandle | None = None  # of the deadline, or of the next read of reports before that
+        self._deadline = 0.0  # that of the open request, in the time of the event loop
+        self._timer: asyncio.TimerHandle | None = None  # wakes at the deadline, or earlier to read reports
         self._ending = False
         self._kill_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -77,7 +77,7 @@ class HostProcess:
 
     @classmethod
     def start(cls, command: HostCommand, *, on_end: Callable[[], None] | None = None) -> HostProcess:
-        """Start the process; raises OSError. A request may be written before it is up.
+        """Start the process; raises OSError. A request may be written before the host is up.
 
         ``on_end`` is called when the process is gone.
         """
@@ -156,7 +156,7 @@ class HostProcess:
         await asyncio.shield(self._ended)
 
     async def _wait_despite_cancellation(self) -> None:
-        """Wait for the end, also if cancelled again: until then an effect may still happen."""
+        """Wait for the end, also if cancelled again: before the end, an effect may still happen."""
         while not self._ended.done():
             with contextlib.suppress(asyncio.CancelledError):
                 await self.wait()
@@ -206,7 +206,7 @@ class HostProcess:
             # A host that closes stdout is usually exiting: give it time to exit with its own code.
             self._loop.call_later(STOP_GRACE, self.end)
             return False
-        self._read_reports()  # the host wrote those of a call before its answer
+        self._read_reports()  # the host wrote the reports of a call before the answer
         if not self._ending:
             self._responses.feed(data)
             if self._responses.spoiled:
@@ -228,7 +228,7 @@ class HostProcess:
                 self._forward_report(decode(line))
 
     def _forward_report(self, report: dict[str, Any]) -> None:
-        """Pass a report on to the open request if it names that; drop others, and claims about leases."""
+        """Pass on a report that names the call of the open request; drop other reports, and claims about leases."""
         request = self._responses.request
         if request is None or request.on_report is None or request.call_id != report.get("call_id"):
             return
@@ -242,7 +242,7 @@ class HostProcess:
     def _schedule_wake(self, request: Request) -> None:
         """Wake at the deadline of the open request; until then, regularly, to read reports.
 
-        Reports have no reader of the loop: a host that floods the pipe would keep the loop busy. So it loses reports.
+        The event loop does not watch this pipe: a host that floods it would keep the loop busy. Its reports are lost.
         """
         wake_time = self._deadline
         if self._progress is not None:
@@ -274,7 +274,7 @@ class HostProcess:
             os.killpg(self.pid, number)
 
     def _exited(self) -> None:
-        """Handle the exit of the leader. It is a zombie until wait(), so that its group id is not reused yet."""
+        """Handle the exit of the leader. The leader is a zombie until wait(), so its group id is not reused yet."""
         self._loop.remove_reader(self._pidfd)
         self._signal(signal.SIGKILL)
         while self._read_stdout():  # answers that are still in the pipe

@@ -5,7 +5,7 @@ line without an open request, one that is not an answer, or one that names anoth
 *spoiled*, and the request is lost.
 
 A request is answered or lost (:class:`HostLost`) exactly once. A loss states whether any byte had been written
-(``sent``) and whether the action may be the cause (``suspect``): it had all the time that it may take.
+(``sent``) and whether the action may be the cause (``suspect``): not if an impatient caller set the deadline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LineBuffer:
     """Splits a stream into lines at byte 0x0A, holding at most one line.
 
     Unlike ``splitlines``, it splits at no other character. A line that exceeds the limit is dropped *while* it is read.
-    The bytes after that could be its tail, so no further lines are returned: :attr:`overflowed` stays true.
+    The bytes after it could be its tail, so no further lines are returned: :attr:`overflowed` stays true.
     """
 
     def __init__(self, limit: int = MAX_OUTPUT) -> None:
@@ -108,7 +108,7 @@ class ResponseReader:
             self._spoil(Loss("parse_error", f"the answer has more than {self._lines.limit} bytes", "oversize"))
 
     def lose(self, loss: Loss) -> None:
-        """Fail the open request, with this loss unless its own is known."""
+        """Fail the open request with the loss that is known for it already, or else with this one."""
         self.spoiled = True
         request, self.request = self.request, None
         if request is not None and not request.answer.done():

@@ -1,18 +1,18 @@
-"""The right to make a call, and its lease. An *authority* grants it: call id, action and perhaps input bytes.
+"""The right to make a call, and its lease. An *authority* grants the right: for a call id, an action, perhaps an input.
 
 Above tier 0 the only valid authority is a ``MutationReady`` of the harness whose mutation names the call. It is spent
 once, just before the request is sent, also under concurrency. A call that was sent is never sent again under the same
 authority, because its effect may have happened; a retry needs a new turn and a new call id. A call of tier 0 needs no
-authority; if it has one (a :class:`PlanPermit`, the ``ToolRequests`` of a turn, or a ``MutationReady``), that has to
-permit the call, and permits it once. An authority is checked before the call waits for a host, and checked again and
-spent when its lease is issued.
+authority; if it has one (a :class:`PlanPermit`, the ``ToolRequests`` of a turn, or a ``MutationReady``), the authority
+has to permit the call, and permits it once. An authority is checked before the call waits for a host, and checked again
+and spent when the lease of the call is issued.
 
-Our hosts receive a key when they start; their leases are minted here for every call, at
-every tier. A foreign host has no key: it issues leases itself, and they are requested on its pipe for calls above tier
-0. It may assign a higher tier to an action than we do (the C++ host assigns tier 2 to every effect with "process"): if
-it then refuses a call because a lease is required, the action has not run, and dispatch requests a lease and sends the
-call again. A lease expires at ``not_after`` of the call at the latest: the host refuses a call that was delayed between
-the lease and the pipe.
+Our hosts receive a key when they start; their leases are minted here for every call, at every tier. A foreign host has
+no key: it issues leases itself, and dispatch requests them on its pipe for calls above tier 0. A foreign host may
+assign a higher tier to an action than we do (the C++ host assigns tier 2 to every effect with "process"): if it refuses
+a call because a lease is required, the action has not run, and dispatch requests a lease and sends the call again. A
+lease expires at ``not_after`` of the call at the latest: the host refuses a call that was delayed between the lease and
+the pipe.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PlanPermit(msgspec.Struct):
     """The right to the tier 0 calls of an admitted plan, each once. It permits no call above tier 0."""
 
     unspent: dict[str, str]
-    """The action ids by call id, which names run, step and attempt. The permit changes it."""
+    """The action id of each call that was not made yet, by call id (run, step and attempt)."""
 
     def permits(self, call_id: str, tool_name: str, _input_digest: str) -> bool:
         """Return whether the plan has this unspent call. A plan does not fix input bytes when it is admitted."""
@@ -76,7 +76,7 @@ class Right:
     def spend(self, *, effect: bool) -> None:
         """Spend the authority, if there is one; raises :class:`.CallRefused`. ``effect``: the call is above tier 0.
 
-        If the call was then not sent, the spent authority still covers the next attempt.
+        If the call was not sent after that, the spent authority still covers the next attempt.
         """
         self._check_type(effect=effect)
         authority = self._call.authority
@@ -106,7 +106,7 @@ def _refused(why: str) -> CallRefused:
 
 
 class LeaseIssuer:
-    """The leases of one pool. ``audit`` is called with each grant; if it raises, the request is not sent."""
+    """The leases of one pool. ``audit`` is called with each grant; if ``audit`` raises, the request is not sent."""
 
     def __init__(self, audit: Audit | None, *, on_pipe: bool) -> None:
         self._audit = audit
@@ -116,9 +116,9 @@ class LeaseIssuer:
     async def issue(
         self, host: HostProcess, call: HostCall, right: Right, deadline: float, required_tier: int | None = None
     ) -> str | None:
-        """Spend the authority of the call and return its token; None if it needs no token.
+        """Spend the authority of the call and return its token; None if the call needs no token.
 
-        ``required_tier`` is that of :meth:`required_tier`, after a foreign host has refused the call without a token.
+        ``required_tier``: the result of :meth:`required_tier`, after a foreign host has refused the call without token.
         Raises :class:`.CallRefused` without authority, :class:`.HostLost` after the deadline or the latest start.
         """
         ttl = min(deadline - self._loop.time(), MAX_TTL)  # seconds
@@ -145,7 +145,7 @@ class LeaseIssuer:
         )
 
     async def _request(self, host: HostProcess, call: HostCall, tier: int, ttl: float, deadline: float) -> str | None:
-        """Request a token from the host; None if it does not issue one."""
+        """Request a token from the host; None if the host does not issue one."""
         request = {
             "aid": "_lease.issue",
             "tool_aid": call.aid,
@@ -166,7 +166,7 @@ class LeaseIssuer:
         return token
 
     def required_tier(self, call: HostCall, document: Mapping[str, Any]) -> int | None:
-        """Return the tier of the lease that a foreign host requires in its answer; None if it requires none."""
+        """Return the tier of the lease that a foreign host requires in its answer; None if it requires no lease."""
         if not self._on_pipe or document.get("ok") is not False or document.get("error") != "lease_required":
             return None
         tier = document.get("tier")

@@ -4,6 +4,6 @@
     python -m manglecp.toolhost.host --run PLUGIN AID       one call: all of stdin is the request
     python -m manglecp.toolhost.host --serve PLUGIN         one request and one answer per line, until an empty line
 
-A request passes arguments, streams, confinement, messages, session (lookup, leases, idempotency keys, state) and
-execution. A host has to answer soon after its start: no module here imports asyncio, dataclasses, inspect or msgspec.
+The modules, from start to call: arguments, streams, confinement, messages, session (lookup, leases, idempotency keys,
+state), execution. A host has to answer soon after its start: none imports asyncio, dataclasses, inspect or msgspec.
 """

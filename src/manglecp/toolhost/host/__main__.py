@@ -1,8 +1,8 @@
 """The modes of a host: ``--list PLUGIN | --run PLUGIN AID | --serve PLUGIN | tool_exec AID [options]``.
 
 The exit status, in the order of the checks: 2 too few arguments; 3 the plugin cannot be loaded; 2 an unknown mode, or
-no action id (AID); 4 an unknown AID; 5 an invalid request; 0 otherwise, also if the action failed. These are those of
-the IPC contract. Three are not in it: 1 an error of the host itself, 6 the host cannot be sandboxed as requested, 7 the
+no action id (AID); 4 an unknown AID; 5 an invalid request; 0 otherwise, also if the action failed. The IPC contract
+defines these. Three are not in it: 1 an error of the host itself, 6 the host cannot be sandboxed as requested, 7 the
 plugin closed the pipe of the protocol.
 """
 
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
         return 2
     if arguments.parent is not None:
         die_with(arguments.parent)
-    # With --parent, a dispatcher started this host. It records the leases that it issues, so the host does not.
+    # With --parent, a dispatcher started this host. The dispatcher records the leases, so the host does not.
     reports = Reports(_move_high(arguments.progress_fd), lease_events=arguments.parent is None)
     try:
         return _execute(arguments, Streams(), reports)
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
 
 
 def _take_settings() -> dict[str, str]:
-    """Return the settings of the pack. They are removed from the environment, so that children do not inherit them."""
+    """Remove the settings of the pack from the environment, so that children do not inherit them, and return them."""
     settings = parse(os.environb.pop(SETTINGS.encode(), b"{}"))
     if not isinstance(settings, dict) or not all(isinstance(value, str) for value in settings.values()):
         raise ValueError(f"{SETTINGS} is not a JSON object of texts")
@@ -50,7 +50,7 @@ def _take_settings() -> dict[str, str]:
 
 
 def _move_high(descriptor: int | None) -> int | None:
-    """Move a descriptor to a high number, out of the way of the plugin, and return that."""
+    """Move a descriptor to a high number, out of the way of the plugin; return the number."""
     if descriptor is None:
         return None
     copy = high_descriptor(descriptor)
@@ -77,7 +77,7 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
         return 6
     key = arguments.lease_key
     if key is None and mode == "--serve" and requires_leases(os.environ):
-        key = os.urandom(KEY_BYTES)  # only leases issued on the pipe are valid then
+        key = os.urandom(KEY_BYTES)  # no dispatcher has this key: only leases issued on the pipe are valid
     lease_check = LeaseCheck(
         key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None
     )
@@ -103,7 +103,7 @@ def _list(streams: Streams, plugin: Plugin, sandbox: dict[str, Any]) -> int:
 
 
 def _run(streams: Streams, plugin: Plugin, handler: RequestHandler, aid: str | None, *, is_tool_exec: bool) -> int:
-    """Run one action. ``tool_exec`` answers an unknown action as a failed one, with exit status 0."""
+    """Run one action. ``tool_exec`` reports an unknown action as a failed one, with exit status 0."""
     if aid is None:
         streams.write(encode(refusal("missing aid")))
         return 2

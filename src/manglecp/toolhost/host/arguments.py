@@ -29,7 +29,7 @@ _FLAGS: Final = ("--pipe-leases", "--ignore-extra-inputs", "--degrade", "--read-
 _NEED_SANDBOX: Final = (*_REPEATABLE, "--user", "--degrade", "--read-only", "--no-processes")
 _LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds", "temporary")
 _PROFILES: Final = ("none", "standard", "spawn", "strict")
-_PLUGIN_VARIABLE: Final = "MANGLECP_TOOLHOST_PLUGIN"  # of tool_exec, whose command line has no plugin
+_PLUGIN_VARIABLE: Final = "MANGLECP_TOOLHOST_PLUGIN"  # the plugin of tool_exec, whose command line names no plugin
 _EXTRA_INPUTS_VARIABLE: Final = "MANGLECP_TOOLHOST_IGNORE_EXTRA_INPUTS"  # a C++ runner passes no options
 KEY_BYTES: Final = 32
 _TOO_MANY_DIGITS: Final = 19  # a number with fewer digits fits into 63 bits
@@ -80,7 +80,7 @@ class Arguments(NamedTuple):
 def parse_arguments(argv: list[str]) -> Arguments:
     """Parse the command line and read the lease key; raises :class:`UsageError`."""
     positionals: list[str] = []
-    options: dict[str, list[str]] = {}  # their values, by name
+    options: dict[str, list[str]] = {}  # values by option
     words = iter(argv)
     for word in words:
         if word in _FLAGS:
@@ -135,7 +135,7 @@ def _parse_confinement(options: dict[str, list[str]]) -> Confinement:
         _parse_paths(options, "--executable"),
         _parse_user(_value(options, "--user")),
         "--degrade" in options,
-        tuple(dict(map(_parse_limit, options.get("--limit", []))).items()),  # the last of a repeated limit counts
+        tuple(dict(map(_parse_limit, options.get("--limit", []))).items()),  # the last value of a repeated limit counts
         "--read-only" in options,
         "--no-processes" not in options,
     )
@@ -166,7 +166,7 @@ def _parse_limit(text: str) -> tuple[str, int]:
 
 
 def _parse_number(text: str, problem: str) -> int:
-    """Return a whole number. Raises :class:`UsageError` with this problem."""
+    """Return a whole number. Raises :class:`UsageError` with the text ``problem``."""
     if not (text.isdecimal() and text.isascii() and len(text) < _TOO_MANY_DIGITS):
         raise UsageError(problem)
     return int(text)

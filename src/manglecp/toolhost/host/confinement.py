@@ -1,12 +1,12 @@
 """The steps of a host before it runs its plugin: parent death signal, imports from source only, sandbox.
 
-The plugin is left with the interpreter, its own folder to read, the workspaces, and a temporary folder of this host
-alone. If its folder is shared, such as ``/tmp`` or a home, it can read its own file only. It works in the first
-workspace, which may be read-only, or in ``/``.
+The plugin keeps the interpreter, its own folder to read, the workspaces, and a temporary folder of this host alone. If
+its own folder is shared, such as ``/tmp`` or a home, the plugin can read only its package or file. Its working
+directory is the first workspace, which may be read-only, or ``/``.
 
 A host becomes the leader of its process group before it is sandboxed: the dispatcher kills the group, and no process
-can leave it afterwards. A host of a profile that permits processes then becomes a supervisor, and the plugin runs in a
-descendant, with a group of its own.
+can leave the group afterwards. A host of a profile that permits processes then becomes a supervisor, and the plugin
+runs in a descendant, with a group of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def die_with(parent: int) -> None:
 
     ``parent`` is the process id of the parent. A ``preexec_fn`` in the parent would do the same, but fork slowly.
     """
-    from manglecp.toolhost.sandbox.privileges import die_with_parent  # slow, and unused by a host started by hand
+    from manglecp.toolhost.sandbox.privileges import die_with_parent  # slow, and unused by a host without --parent
 
     die_with_parent(_SIGKILL)
     if os.getppid() != parent:  # the parent ended before the signal was set
@@ -49,7 +49,7 @@ class _SourceOnlyLoader(SourceFileLoader):
 
 
 def compile_all_below(folder: str) -> None:
-    """Make every later import from this folder and those below compile from source.
+    """Make every later import from this folder and the folders below it compile from source.
 
     Bytecode in ``__pycache__`` is covered by no digest, so code written there would run unseen. Libraries of the
     interpreter that lie below the folder keep their bytecode. Folders that the digest of a pack ignores are not
@@ -82,7 +82,7 @@ def _with_slash(folder: str) -> str:
     return f"{folder.rstrip('/')}/"
 
 
-# A folder directly in one of these belongs to the system, to all users, or is the home of one. "" stands for "/".
+# A folder directly in one of these belongs to the system, to all users, or is the home of a user. "" stands for "/".
 _PARENTS_OF_SHARED: Final = ("", "/dev", "/home", "/run", "/usr", "/usr/local", "/var")
 _WORLD_WRITABLE: Final = 0o002
 
@@ -111,7 +111,7 @@ def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str
 
     code: tuple[str, ...] = (_plugin_path(source),)
     if os.path.isfile(source.where):  # noqa: PTH113  # pathlib is slow
-        # Also the path as it was given: a link to the plugin must not be in a writable folder, where it is replaceable.
+        # Also the path as it was given: a link to the plugin must not be writable, because it could be replaced.
         code = (*code, os.path.abspath(source.where))  # noqa: PTH100
     limits: dict[str, Any] = dict(requested.limits)
     writable, readable = requested.writable, requested.readable
@@ -130,7 +130,7 @@ def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str
         enforcement = apply(profile, policy, degrade=requested.degrade)
     except SandboxUnavailable as error:
         raise ConfinementError(str(error), _describe(error.enforcement)) from error
-    except (OSError, RuntimeError, ValueError) as error:  # a path that is missing or closed; threads that were started
+    except (OSError, RuntimeError, ValueError) as error:  # a path that is missing or inaccessible; running threads
         raise ConfinementError(f"sandbox profile {profile!r}: {error}", _manifest(profile)) from error
     manifest = _describe(enforcement)
     _check_interpreter(manifest)
@@ -183,7 +183,7 @@ def _check_interpreter(manifest: dict[str, Any]) -> None:
 
 
 def _is_readable(folder: str) -> bool:
-    """Return whether imports can search this folder. In another one the import caches would raise."""
+    """Return whether imports can search this folder. For any other folder the import caches would raise."""
     try:
         os.scandir(folder or ".").close()
     except PermissionError:

@@ -1,7 +1,7 @@
 """One call of one action: its input is converted, and its result or exception becomes an outcome.
 
 Every exception of an action, ``SystemExit`` too, becomes ``TOOL_ERROR`` with its traceback on standard error; the host
-survives. An action works on a copy of the slots, the state between calls; the copy is committed if it succeeds.
+survives. An action works on a copy of the slots, the state between calls; success commits the copy.
 
 No call affects the next: each has its own context variables, tasks that it leaves behind are cancelled, timers stopped,
 signal handlers restored, and new files in the temporary folder removed. A forked child that returns from the action is
@@ -51,15 +51,15 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        self._of_plugin: Final = {n: handler for n in _SIGNALS if callable(handler := signal.getsignal(n))}
-        for number in self._of_plugin:
+        self._plugin_handlers: Final = {n: handler for n in _SIGNALS if callable(handler := signal.getsignal(n))}
+        for number in self._plugin_handlers:
             signal.signal(number, signal.SIG_DFL if number in _DEFAULT_BETWEEN_CALLS else signal.SIG_IGN)
-        self._between_calls: Final = _handlers()
+        self._idle_handlers: Final = _handlers()
         self.restore()
 
     def activate(self) -> None:
         """Activate the plugin's handlers for a call."""
-        for number, handler in self._of_plugin.items():
+        for number, handler in self._plugin_handlers.items():
             signal.signal(number, handler)
 
     def restore(self) -> None:
@@ -67,9 +67,9 @@ class Signals:
         for timer in _TIMERS:
             signal.setitimer(timer, 0)
         current = _handlers()
-        if all(map(is_, self._between_calls, current)):  # the usual case: compared in C
+        if all(map(is_, self._idle_handlers, current)):  # the usual case: compared in C
             return
-        for number, wanted, handler in zip(_SIGNALS, self._between_calls, current, strict=True):
+        for number, wanted, handler in zip(_SIGNALS, self._idle_handlers, current, strict=True):
             if handler is not wanted and wanted is not None:  # None: set by C code, which Python cannot restore
                 signal.signal(number, wanted)
 
@@ -78,11 +78,11 @@ def _handlers() -> list[Any]:
     return list(map(signal.getsignal, _SIGNALS))
 
 
-_CANCEL_SECONDS: Final = 1.0  # within which a cancelled task has to end
+_CANCEL_SECONDS: Final = 1.0  # the time in which a cancelled task has to end
 
 
 class InvalidInput(Exception):
-    """Input that the action does not accept. It was not called."""
+    """Input that the action does not accept. The action was not called."""
 
 
 class ActionOutcome(NamedTuple):
@@ -100,7 +100,7 @@ class ActionOutcome(NamedTuple):
 
 
 class ActionExecutor:
-    """Runs actions, one after the other. Async ones share one event loop, made for the first.
+    """Runs actions, one after the other. Async ones share one event loop, which the first of them creates.
 
     ``settings`` are those of the pack, ``temporary`` the temporary folder of this host, if it has one.
     ``ignore_extra_inputs``: inputs that an action has no parameter for are dropped, not refused.
@@ -122,10 +122,10 @@ class ActionExecutor:
         self._runner: asyncio.Runner | None = None
         self._process: Final = os.getpid()
         self._temporary = temporary
-        self._lasting_files = frozenset(_names(temporary))  # made while the plugin was loaded
+        self._lasting_files = frozenset(_names(temporary))  # files that loading the plugin created
 
     def call(self, tool: PluginAction, input_json: str, slots: Slots, fields: Mapping[str, object]) -> ActionOutcome:
-        """Run one call; raises :class:`InvalidInput` if it was not run. All reports of the call have the ``fields``."""
+        """Run one call; raises :class:`InvalidInput` before the action runs. Reports of the call have ``fields``."""
         try:
             inputs = parse(input_json)
             if self._ignore_extra_inputs and isinstance(inputs, dict):
@@ -162,7 +162,7 @@ class ActionExecutor:
     def _remove_new_files(self, folder: str) -> None:
         for name in _names(folder):
             if name not in self._lasting_files:
-                from shutil import rmtree  # only an action that leaves files pays for it
+                from shutil import rmtree  # only an action that leaves files pays for this import
 
                 path = f"{folder}/{name}"
                 is_folder = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
@@ -176,7 +176,7 @@ class ActionExecutor:
         return self._await(result, variables) if hasattr(type(result), "__await__") else result
 
     def _await(self, result: Awaitable[Any], variables: Variables) -> Any:
-        import asyncio  # only a plugin with async actions pays for it
+        import asyncio  # only a plugin with async actions pays for this import
 
         if self._runner is None or self._runner.get_loop().is_closed():
             self._runner = asyncio.Runner()
@@ -186,7 +186,7 @@ class ActionExecutor:
             self._cancel_tasks(self._runner)
 
     def _cancel_tasks(self, runner: asyncio.Runner) -> None:
-        """Cancel the tasks that an action left running. If one does not end, the next action gets another loop."""
+        """Cancel the tasks that an action left running. If a task does not end, the next action gets another loop."""
         import asyncio
 
         loop = runner.get_loop()
@@ -216,7 +216,7 @@ async def _as_coroutine(result: Awaitable[Any]) -> Any:
 
 
 def _end_child(error: BaseException | None) -> NoReturn:
-    """Exit a forked process that returned from its action, with the status that an interpreter would have."""
+    """Exit a forked process that returned from its action, with the status that an interpreter would exit with."""
     if isinstance(error, SystemExit):
         # A code that is not a number is a message, and stands for a failure; None for a success.
         os._exit(error.code & 0xFF if isinstance(error.code, int) else int(error.code is not None))

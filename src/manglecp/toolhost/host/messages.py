@@ -55,12 +55,12 @@ def answer_too_long(answer: dict[str, Any], size: int) -> dict[str, Any]:
 
 
 def refusal(error: str, **members: Any) -> dict[str, Any]:
-    """Return the answer to a refused or failed request. Its empty ``ds_state``: that of the request was not applied."""
+    """Return the answer to a refused or failed request. Its state is empty: the request's was not applied."""
     return {"ok": False, "status": "TOOL_ERROR", "output_json": "{}", "error": error, "ds_state": {}, **members}
 
 
 def with_call_id(answer: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    """Add the call id of the request to the answer, and return it: it lets the client detect a lost line."""
+    """Add the call id of the request, by which the client detects a lost line, to the answer; return the answer."""
     call_id = request.get("call_id")
     if isinstance(call_id, str):
         answer["call_id"] = call_id

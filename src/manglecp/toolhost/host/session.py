@@ -5,7 +5,7 @@ run. The lease comes before the cache, so that no idempotency key can fetch what
 a lease, too, and changes no state: neither the change of the first call nor the state of the request is applied. The
 state of a request is applied also if the input is then refused, as clients of the C++ host expect. An answer has an
 empty ``ds_state`` if and only if the state was not applied. After a failed action the state is that of the request;
-after an error of the host, that before the request.
+after an error of the host, the state before the request.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def requires_leases(environ: Mapping[str, str]) -> bool:
 
 @cache
 def _leases() -> Any:
-    from manglecp.toolhost import leases  # only a host that checks or issues leases pays for it
+    from manglecp.toolhost import leases  # only a host that checks or issues leases pays for this import
 
     return leases
 
 
 class LeaseCheck:
-    """The lease check of one host. Without ``key`` no call needs a lease; ``every_call``: also calls of tier 0 do.
+    """The lease check of one host. Without ``key`` no call needs a lease; ``every_call``: calls of tier 0 need one.
 
     A host that was started with a key requires a lease for every call. One that was started by hand follows the
     contract: with ``MACHINA_LEASE_ENFORCE``, in serve mode, above tier 0. ``pipe_leases`` allows ``_lease.issue`` and
-    ``_lease.gc`` for clients of the C++ toolhost: with them, every writer to the pipe can issue itself leases.
+    ``_lease.gc`` for clients of the C++ toolhost: with ``pipe_leases``, every writer to the pipe can get leases.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class LeaseCheck:
         self._unused: dict[object, Any] = {}  # expiries of granted leases, by lease id
 
     def check_lease(self, tool: PluginAction, input_json: str, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the refusal of a call; None if it may run. Then its lease token is spent."""
+        """Return the refusal of a call; None if the call may run; its lease token is then spent."""
         tier = tool.declaration.tier
         if self._key is None or (tier == 0 and not self._every_call):
             return None
         token = request.get("_lease_token")
         if not isinstance(token, str) or not token:
-            # The count of rejected leases is that of invalid tokens: a missing one is not counted.
+            # The count of rejected leases is that of invalid tokens: a missing token is not counted.
             self._audit("lease_refused", {"aid": tool.aid, "tier": tier, "reason": "lease_required"}, counted=False)
             return refusal("lease_required", tier=tier, aid=tool.aid)
         leases = _leases()
@@ -81,7 +81,7 @@ class LeaseCheck:
         return refusal("lease_rejected", reason=reason) if reason is not None else None
 
     def answer_lease_command(self, aid: str, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the answer to ``_lease.issue`` or ``_lease.gc``; None for others, or if these are not allowed."""
+        """Return the answer to ``_lease.issue`` or ``_lease.gc``; None for other ids, or without ``pipe_leases``."""
         if not self._pipe_leases or aid not in ("_lease.issue", "_lease.gc"):
             return None
         return self._issue(request) if aid == "_lease.issue" else self._collect_expired()
@@ -125,7 +125,7 @@ T = TypeVar("T")
 
 
 class RequestHandler:
-    """A plugin and what it has between requests: the state (slots), and a cache of answers."""
+    """Handles the requests to a plugin; keeps its state (slots) and a cache of answers between them."""
 
     def __init__(self, plugin: Plugin, lease_check: LeaseCheck, executor: ActionExecutor) -> None:
         self._tools = plugin.tools
@@ -151,26 +151,26 @@ class RequestHandler:
         aid = request.get("aid") if isinstance(request, dict) else None
         if not isinstance(aid, str) or not aid:
             return refusal("missing aid")
-        return with_call_id(self._run_step(self._lookup, aid, request), request)
+        return with_call_id(self._answer_or_restore(self._lookup, aid, request), request)
 
     def run(self, tool: PluginAction, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer in run mode: the only call of this process, with the whole state in it."""
+        """Return the answer in run mode, to the only call of this process; the answer has the whole state."""
         incoming_state = request.get("ds_state")
         if isinstance(incoming_state, dict) and incoming_state.get("delta") is True:
-            # There is no base for a delta; the C++ host, too, treats it as a whole state.
+            # There is no base for a delta; the C++ host, too, treats the delta as a whole state.
             request = {**request, "ds_state": {"slots": incoming_state.get("slots")}}
-        answer = self._run_step(self._call, tool, request)
+        answer = self._answer_or_restore(self._call, tool, request)
         if answer["ds_state"]:
             answer["ds_state"] = full_state(self._slots)
         return with_call_id(answer, request)
 
-    def _run_step(
-        self, step: Callable[[T, dict[str, Any]], dict[str, Any]], target: T, request: dict[str, Any]
+    def _answer_or_restore(
+        self, handle: Callable[[T, dict[str, Any]], dict[str, Any]], target: T, request: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return ``step(target, request)``; if it raises, the answer is an error, and the slots are restored."""
+        """Return ``handle(target, request)``; if it raises, restore the slots, and return an error."""
         self._slots_before = self._slots
         try:
-            return step(target, request)
+            return handle(target, request)
         except BaseException as error:
             trace(error)
             self.restore_slots()

@@ -27,7 +27,7 @@ class Oversize(Exception):
 
 
 class PipeLost(Exception):
-    """The pipe is unusable. Its end in this process can only have been closed by the plugin."""
+    """The pipe is unusable. Only the plugin can have closed the descriptor of this process (EBADF)."""
 
     def __init__(self, error: OSError) -> None:
         from errno import EBADF
@@ -48,7 +48,7 @@ def open_standard_descriptors() -> None:
 
 
 def high_descriptor(descriptor: int) -> int:
-    """Return a copy with a high number that no program inherits."""
+    """Return a copy of a descriptor, with a high number; no program that is started inherits the copy."""
     *preferred, last = _LOWEST_PRIVATE
     for lowest in preferred:
         try:
@@ -65,7 +65,7 @@ class Streams:
         self._input: Final = high_descriptor(0)
         self._output: Final = high_descriptor(1)
         self._pending = bytearray()  # bytes that were read and not yet returned
-        self._searched = 0  # how many of them have no newline
+        self._searched = 0  # the length of the beginning of _pending that has no newline
         self._oversize = False  # the beginning of the current line was dropped: it is too long
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
@@ -74,7 +74,7 @@ class Streams:
         sys.stdout = _unbuffered(1)
 
     def close_in_children(self) -> None:
-        """Make every forked child close both descriptors: it must not answer, nor keep the pipe open."""
+        """Make every forked child close both descriptors: a child must not answer, nor keep the pipe open."""
         os.register_at_fork(after_in_child=self._close)
 
     def read_line(self) -> bytes:

@@ -1,12 +1,12 @@
 """The sandbox of a host, the process that runs a plugin.
 
 * **A host sandboxes itself.** :func:`apply` is called in the process that is to be confined, after the interpreter
-  has started and before a plugin is loaded. It needs no installation and no root helper, and is irrevocable, also for
-  children.
+  has started and before a plugin is loaded. This needs no installation and no root helper, and is irrevocable, also
+  for children.
 * **Defence in depth.** Namespaces remove the network and the writable disk, Landlock restricts files, seccomp system
   calls, limits resources (:mod:`.profiles` has the order). An attack needs a hole at the same place in each.
-* **No silent degradation.** A mechanism that the kernel refuses is named; the profile then does not start, unless the
-  caller allows an incomplete sandbox, and then the result names what is missing.
+* **No silent degradation.** If the kernel refuses a mechanism, :func:`apply` raises and names it; if the caller allows
+  an incomplete sandbox, the result names the missing mechanisms.
 
 Standard library only, and little of it: this is part of the start of every host.
 """

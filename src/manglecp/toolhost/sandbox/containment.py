@@ -1,12 +1,12 @@
-"""A supervisor for a host that may start programs: nothing that was started outlives the host.
+"""A supervisor for a host that may start programs: no program outlives the host.
 
     supervisor   stays outside; kills the host on SIGHUP, SIGINT or the end of its own parent; exits as the host did
     init         process 1 of a new PID namespace; reaps orphans, and exits with the host
-    host       returns from :func:`contain`; it and all of its descendants are in the namespace
+    host         returns from :func:`contain`; it and all of its descendants are in the namespace
 
 The kernel kills every process of a PID namespace, also those that fork meanwhile, before it reports the end of init.
 So when the supervisor has exited, no process is left. If there is no namespace, the supervisor adopts orphans (child
-subreaper) and kills until it has no descendant; then processes may outlive a kill of the supervisor itself.
+subreaper) and kills until it has no descendant; in this mode, processes may outlive a killed supervisor.
 """
 
 import os
@@ -45,7 +45,7 @@ class Uncontained(Unsupported):
 def contain() -> None:
     """Become the supervisor of a new host, and return in that host, in a new PID namespace.
 
-    Raises :class:`Uncontained`, also in the host, if the kernel refuses the namespace.
+    If the kernel refuses the namespace, it raises :class:`Uncontained` in the host, which has a supervisor anyway.
     """
     namespace_error: OSError | None = None
     temporary = ""
@@ -93,7 +93,7 @@ def _supervise(child: int, temporary: str) -> int:
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(child, signal.SIGTERM))
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, kill)
-    if death_signal():  # the signal must not end the supervisor, which has to kill the host
+    if death_signal():  # SIGHUP in place of it: the supervisor has to survive, and kill the host
         die_with_parent(signal.SIGHUP)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # does not reap: the group of the child stays valid
@@ -119,7 +119,7 @@ def _kill_descendants(child: int) -> int:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:  # none has exited: kill them, and wait for one
+            if not pid:  # no child has exited: kill all, and wait for one
                 for descendant in _children():
                     os.kill(descendant, signal.SIGKILL)
                 pid, status = os.wait()

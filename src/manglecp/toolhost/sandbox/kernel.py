@@ -54,12 +54,12 @@ _NUMBERS = {
 
 NEWEST = 469  # the highest number that was reviewed for the lists of :mod:`.seccomp` (`file_setattr`, Linux 6.17)
 
-_COLUMNS = {"x86_64": 0, "aarch64": 1}  # of _NUMBERS
+_COLUMNS = {"x86_64": 0, "aarch64": 1}  # indexes into the values of _NUMBERS
 _AUDIT_ARCHITECTURES = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 
 
 def number(name: str, machine: str | None = None) -> int | None:
-    """Return the number of a call; None if the architecture does not have it, or is not in the table."""
+    """Return the number of a call; None if the architecture lacks the call, or is not in the table."""
     column = _COLUMNS.get(machine or os.uname().machine)
     return None if column is None else _NUMBERS[name][column]
 

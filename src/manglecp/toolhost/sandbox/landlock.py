@@ -52,7 +52,7 @@ def version() -> int:
 
 
 def restrict_files(rules: Iterable[Rule]) -> None:
-    """Allow only what the rules grant. Before ABI 3 a file could be truncated without the right to write it."""
+    """Allow only the access that rules grant. Before ABI 3 a file could be truncated without the right to write it."""
     abi = version()
     if abi < 3:
         raise Unsupported(f"Landlock ABI {abi}, 3 is needed (Linux 6.2)")
@@ -60,7 +60,7 @@ def restrict_files(rules: Iterable[Rule]) -> None:
 
 
 def restrict_scopes() -> None:
-    """Limit signals and abstract sockets to processes in this same domain: this one and its children."""
+    """Limit signals and abstract sockets to this process and its children (a Landlock domain)."""
     abi = version()
     if abi < 6:
         raise Unsupported(f"Landlock ABI {abi}, 6 is needed (Linux 6.12)")

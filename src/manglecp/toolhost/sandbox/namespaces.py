@@ -1,8 +1,8 @@
 """An empty network namespace, a private temporary folder and a read-only disk.
 
 Root with CAP_SYS_ADMIN creates these namespaces directly. Other users first create a user namespace with themselves as
-the only user, which lets them create the others. A user namespace also counts its processes separately, so that a limit
-on processes concerns this host and not all processes of the user.
+the only user, which lets them create the other namespaces. A user namespace also counts its processes separately, so
+that a limit on processes concerns this host and not all processes of the user.
 """
 
 import os
@@ -82,7 +82,7 @@ def make_disk_read_only(writable: Iterable[str], shield: Shield = NO_SHIELD) -> 
     root = c_string("/")
     writable_paths = [c_string(folder) for folder in (*writable, *shield.mount_points)]
     for path in (*writable_paths, *map(c_string, shield.read_only)):
-        call("mount", address(path), address(path), 0, _MS_BIND | _MS_REC)  # becomes a mount of its own
+        call("mount", address(path), address(path), 0, _MS_BIND | _MS_REC)  # makes the path a mount of its own
     _set_mount_attributes(root, attributes=_MOUNT_ATTR_RDONLY, flags=_AT_RECURSIVE)
     for path in writable_paths:
         _set_mount_attributes(path, attributes=_DATA_ONLY, clear=_MOUNT_ATTR_RDONLY)

@@ -34,7 +34,7 @@ class Policy(NamedTuple):
     executables: tuple[str, ...] = ()
     """Programs that profile `spawn` may start. A script needs its interpreter listed as well."""
     user: tuple[int, int] | None = None
-    """User id and group id to become first; only root can. The kernel does not limit the processes of root."""
+    """User id and group id to become first, which only root can do. The kernel does not limit the processes of root."""
     memory: int = 2048 * MiB
     """Address space of each process, in bytes."""
     file_size: int = 256 * MiB

@@ -25,7 +25,7 @@ def become(user: int, group: int) -> None:
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
-    # A change of user gives the files of /proc/self to root, and the maps of a user namespace are written there.
+    # A change of user makes root the owner of /proc/self, where the maps of a user namespace are written later.
     prctl(_PR_SET_DUMPABLE, 1)
     if signal:  # a change of user also clears the death signal, and a host must not outlive its parent
         die_with_parent(signal)
@@ -51,7 +51,7 @@ def drop_capabilities() -> None:
     for capability in range(_MAX_CAPABILITIES):
         try:
             prctl(_PR_CAPBSET_DROP, capability)
-        except OSError:  # past the last one; or no CAP_SETPCAP, and then no_new_privs keeps any from coming back
+        except OSError:  # past the last capability; or without CAP_SETPCAP: no_new_privs prevents regaining any
             break
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     header = c_buffer(struct.pack("=Ii", _CAPABILITY_VERSION_3, 0))

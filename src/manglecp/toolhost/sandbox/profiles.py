@@ -41,11 +41,11 @@ _Step = tuple[Mechanism, Callable[[], None]]
 
 
 def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = False) -> Enforcement:
-    """Confine this process for good, and return how.
+    """Confine this process for good, and return the applied sandbox.
 
     Raises :class:`SandboxUnavailable` if a mechanism is missing; with `degrade` the result lists it instead. Call it
     before there are threads: some mechanisms confine only the calling thread. With a contained profile it returns in a
-    descendant of the calling process; the calling process waits for the descendant and exits as that does.
+    descendant of the calling process; the calling process waits for the descendant, and exits as the descendant does.
     """
     if profile not in PROFILES:
         raise ValueError(f"unknown sandbox profile {profile!r}")
@@ -106,7 +106,7 @@ def _measure_child(argument: str) -> None:
 
 
 def _steps(profile: Profile, policy: Policy, shield: Shield, temporary: list[str]) -> Iterator[_Step]:
-    """Yield mechanisms and how to apply them, each after the previous was applied; some append to ``temporary``."""
+    """Yield each mechanism with its step, which runs before the next is yielded; some steps append to ``temporary``."""
     isolated = profile != "standard"  # without network, and with a read-only disk
     contained = False
 
@@ -149,7 +149,7 @@ def _steps(profile: Profile, policy: Policy, shield: Shield, temporary: list[str
 
 
 def _temporary_folder(policy: Policy) -> str:
-    """Return the folder over which the temporary one is mounted, which hides the files there."""
+    """Return the folder over which the temporary one is mounted; the mount hides the files in it."""
     used = (*policy.workspace, *policy.readable, *policy.executables, *policy.code, *prefixes(), PACKAGE)
     for folder in map(os.path.realpath, _TEMPORARY_PLACES):
         if os.access(folder, os.F_OK) and not any(within(os.path.realpath(path), folder) for path in used):
@@ -202,7 +202,7 @@ def _refuse_shielded_paths(shield: Shield) -> None:
 
 
 def _check_access(policy: Policy) -> None:
-    """Raise :class:`PathClosed` for a path that root lost access to, without capabilities or as another user."""
+    """Raise :class:`PathClosed` for a path that this process lost access to, with its capabilities or its user."""
     required = (
         (policy.workspace, os.R_OK | os.W_OK | os.X_OK, "read and written"),
         ((*policy.code, *policy.readable), os.R_OK, "read"),

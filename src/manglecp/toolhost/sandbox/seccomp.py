@@ -94,7 +94,7 @@ def _argument_tests(profile: Profile, own_pid: int, may_fork: bool) -> dict[str,
         tests["fcntl"] = (_Test(1, _OWNER_BY_FCNTL + _WATCH_BY_FCNTL, negated=True),)
         # An event loop wakes itself through a pair of streams. A datagram socket could send to any path.
         tests["socketpair"] = (_Test(0, (_AF_UNIX,)), _Test(1, (_SOCK_STREAM,), mask=_SOCK_TYPE_MASK))
-        # A process may change only itself, named by 0: the id of the host would be another process for its children.
+        # A process may change only itself, named by 0: for a child, the id of the host is another process.
         for name in ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
             tests[name] = (_Test(0, (0,)),)
         tests["setpriority"] = (_Test(0, (_PRIO_PROCESS,)), _Test(1, (0,)))
@@ -142,7 +142,7 @@ def _compile_tests(tests: tuple[_Test, ...]) -> Iterator[bytes]:
         yield _instruction(_LOAD, _ARGUMENTS_AT + 8 * test.argument)
         yield _instruction(_AND, test.mask)
         count = len(test.values)
-        for index, value in enumerate(test.values):  # if equal, skip the other comparisons and one instruction more
+        for index, value in enumerate(test.values):  # if equal, skip the other comparisons and one more instruction
             yield _instruction(_JUMP_EQUAL, value, if_true=count - index)
         if test.negated:
             yield _instruction(_JUMP, 1)  # no value is equal: skip the refusal

@@ -51,8 +51,8 @@ def find_shield(policy: Policy) -> Shield:
         for path in (os.path.realpath(program), *_links(program)):
             if _inside_any(path, workspaces) and not _inside_any(path, read_only):
                 raise ValueError(f"a program in a workspace could be written before it is started: {program!r}")
-    between = {folder for path in read_only for workspace in workspaces for folder in _folders_between(workspace, path)}
-    mount_points = sorted(folder for folder in between if not _inside_any(folder, read_only))
+    movable = {folder for path in read_only for workspace in workspaces for folder in _folders_between(workspace, path)}
+    mount_points = sorted(folder for folder in movable if not _inside_any(folder, read_only))
     return Shield(tuple(mount_points), tuple(sorted(read_only)))
 
 
@@ -108,7 +108,7 @@ def _folders_between(workspace: str, path: str) -> Iterator[str]:
 
 
 def _links(path: str) -> Iterator[str]:
-    """Yield every symbolic link on the way to this path, by its own real path."""
+    """Yield every symbolic link on the way to this path, as the real path of the link itself."""
     parts = path.split("/")[::-1]  # a stack: the next part is the last
     resolved, links_left = "/", 40  # the kernel, too, follows at most 40 links
     while parts and links_left:
