@@ -152,7 +152,11 @@ class _JudgedState(_State):
 
     @property
     def judgement(self) -> Judgement:
-        """The judgement of the turn. Findings of a closed turn, if any, forbid only a mutation."""
+        """The judgement of the turn.
+
+        A closed turn may have findings that did not block it; because of them, :meth:`JoinClosed.authorize` refuses a
+        mutation.
+        """
         judgement = _credential_of(self, type(self)).judgement
         assert judgement is not None  # close() and authorize() issue these states with a judgement
         return judgement
@@ -221,7 +225,11 @@ class ToolUse(_State):
     __slots__ = ()
 
     def close(self, protocol_state: JsonObject, evidence: JsonObject = _EMPTY) -> JoinClosed:
-        """Add the protocol state; ``evidence`` may have renders, queues, views, handoff and continuity."""
+        """Add the protocol state.
+
+        ``evidence`` may have optional members, such as ``toolRender``, ``reminderQueue``, ``stateViews``, ``handoff``
+        and ``continuity``.
+        """
         credential = _credential_of(self, ToolUse)
         builder = credential.builder.with_evidence({**evidence, "protocolState": protocol_state})
         judgement = judge_turn(builder.turn)
@@ -321,7 +329,8 @@ def replay_turn(document: Any, active_policy: str | None = None) -> MutationRead
     evidence = dict(document["evidence"])
     call_spec, protocol_state = evidence.pop("callSpec"), evidence.pop("protocolState")
     requests, mutation = evidence.pop("toolRequests", None), evidence.pop("mutation", None)
-    # All evidence is added with the requests: a failure blocks the earliest state, and request checks use caller edges.
+    # Add all evidence with the requests: their checks read the edges from caller to call, and a failure is reported for
+    # the earliest state that it blocks.
     tool_requests = CallSpec.open(call_spec, constraints).request(requests or (), evidence)
     mutation_constraints = _EMPTY if active_policy is None else {"activePolicyDigest": active_policy}
     return tool_requests.answer().use().close(protocol_state).authorize(mutation, mutation_constraints)

@@ -53,6 +53,8 @@ class PackRuntime:
         ``prepare`` is called in a thread before actions are served, for example to fill caches; its exception ends
         the opening. ``on_stale_facts`` is called when facts are out of date; ``on_outage`` with the reason when no
         host can be started, and with None when the outage is over. The other arguments are those of :class:`Invoker`.
+        The default of ``refresh_identity`` is for a process without a file of tokens: it revokes an identity whose
+        access token has expired, or whose token comes from such a file.
         """
         async with AsyncExitStack() as stack:
             host_stack = stack.enter_context(ExitStack())
@@ -171,7 +173,7 @@ SWEEP_SECONDS: Final = 60.0
 """Seconds between two sweeps."""
 MAX_OFFERS: Final = 1_000_000
 _MAX_TRANSACTIONS: Final = 50
-"""The limit for the transactions of one sweep that delete offers, and for those that delete runs."""
+"""One sweep uses at most this many transactions to delete offers, and as many again to delete runs."""
 _log = logging.getLogger(__name__)
 
 

@@ -41,7 +41,11 @@ class SandboxPolicy:
     """Use the profile ``none`` or ``standard`` where the pack requests it."""
 
     def weaker(self, requested: Profile) -> Profile | None:
-        """Return the profile that a pack requests if it is weaker than strict and allowed, else None."""
+        """Return the requested profile if it is ``none`` or ``standard`` and the operator allows these, else None.
+
+        ``spawn`` is weaker than strict too, but is not decided here: a host has it if the operator allows programs
+        that its actions name.
+        """
         return requested if self.allow_weaker and requested in ("none", "standard") else None
 
     def host_options(self, profile: Profile) -> tuple[str, ...]:
@@ -82,7 +86,10 @@ class PackLimits:
     max_intervals_per_atom: int = _bounded(1_000, 1, _MAX_LIMIT)
     max_compute_ms: int = _bounded(10_000, 1, _DAY_MS)
     max_base_facts: int = _bounded(1_000_000, 1, _MAX_LIMIT)
-    """Facts that rules derive when the pack is loaded, within ``max_load_ms``."""
+    """The limit for the facts that rules derive when the pack is loaded, and likewise for its generated facts.
+
+    Despite the name, the facts in the pack's files do not count.
+    """
     max_load_ms: int = _bounded(60_000, 1, _DAY_MS)
 
 
@@ -213,6 +220,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     )
     extensions.finish()
     governance.finish()
+    # Keys of [pack] are easily written above it; the problem then names the table to which they belong.
     document.finish(table_of=dict.fromkeys(("name", "version", "description", "permissions", "trust_levels"), "pack"))
     return settings
 
@@ -360,7 +368,11 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
 
 
 def _sandbox(sandbox: TomlTable, problems: Problems) -> Profile:
-    """Return the requested profile; warn about a weaker one, which takes effect only if the operator allows it."""
+    """Return the requested profile; warn unless it is strict.
+
+    The others are weaker, and take effect only if the operator allows them: ``none`` and ``standard`` by
+    :class:`SandboxPolicy`, ``spawn`` by allowing programs.
+    """
     profile = sandbox.choice("profile", "strict", get_args(Profile))
     if profile != "strict":
         message = f"sandbox.profile: {profile} is weaker than strict, and holds only where the operator allows it"

@@ -339,7 +339,8 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
             else:  # over the limit: the length is counted, the bytes are not needed
                 body.clear()
     except asyncio.CancelledError:
-        if task is None or not timed_out or task.uncancel() > 0:  # other code cancelled the task, perhaps in addition
+        # Cancelled by other code, alone or as well as by expire().
+        if task is None or not timed_out or task.uncancel() > 0:
             raise
         raise malformed(f"The message did not arrive within {seconds:g} seconds", "$") from None
     finally:

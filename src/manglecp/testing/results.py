@@ -67,7 +67,7 @@ def instant(now: Now) -> int:
 class Delta:
     """The facts that a client should add and remove after a run.
 
-    In the assertions, the argument ``...`` matches any value; no arguments match all facts of the predicate.
+    In the assertions, the argument ``...`` matches any value. Without arguments, every fact of the predicate matches.
     """
 
     asserted: tuple[FactObject, ...]
@@ -215,7 +215,7 @@ class Proof:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The predicates that rules derived, from the tool down to the facts."""
+        """The derived predicates on the chain from the tool down to the facts: ``rule_chain`` of the protocol."""
         return self.derivation.rule_chain
 
     @property
@@ -317,7 +317,9 @@ class Answer:
         for derivation in hints.derivations:
             if derivation.macro_id == tool.definition.macro_id:
                 return Proof(name, derivation)
-        raise AssertionError(f"{name} is offered to this caller, but not with the permission explain_policy as well")
+        raise AssertionError(
+            f"{name} is offered to this caller, but would not be with the additional permission explain_policy"
+        )
 
     def why_not(self, name: str) -> messages.WhyNot:
         """Return what blocks the tool, and which facts would unlock it."""
@@ -343,9 +345,9 @@ class Answer:
     ) -> Run:
         """Invoke an offered tool. Raises :class:`manglecp.testing.Refused` if the call is refused or fails.
 
-        If the call needs approval, ``confirm`` approves it, as an approver in every role who is not the caller; without
-        ``confirm`` it is refused, with the text that an approver would read. ``now`` is the time of the invocation, by
-        default the evaluation time. ``request_key`` is the idempotency key.
+        If the call needs approval, ``confirm`` approves it in the name of another person, who has every approver role;
+        without ``confirm`` it is refused, with the text that an approver would read. ``now`` is the time of the
+        invocation, by default the evaluation time. ``request_key`` is the idempotency key.
         """
         tool = self.tool(name)
         invoked_at = self.now if now is None else instant(now)

@@ -1,4 +1,7 @@
-"""Checks of the manifest and the transports. The ids (*rows*) are defined in ``docs/reference/requirements.md``."""
+"""Checks of the manifest and the transports.
+
+The ids of requirements in ``@check`` are called *rows*: rows of the tables in ``docs/reference/requirements.md``.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,7 @@ async def bodies_are_json(test: ServerTest) -> None:
 
 @check("TRANS-14", "TRANS-15", transports=HTTP)
 async def errors_are_messages(test: ServerTest) -> None:
-    """An error is a message with a status of its own"""
+    """The body of an error response is an error message, and its status is 4xx or 5xx"""
     connection = await test.http()
     for data in (b"", b"{", encode(message("intent_request", {})), encode(message("x-none"))):
         answer = await connection.request(data)
@@ -136,7 +139,7 @@ async def errors_are_messages(test: ServerTest) -> None:
 
 @check("SEC-16", "WIRE-15", transports=HTTP)
 async def no_session_messages(test: ServerTest) -> None:
-    """There is no authenticate and no cancel on HTTP"""
+    """The endpoint /evaluate refuses authenticate, cancel and invocations"""
     for row, request in (
         ("SEC-16", message("authenticate", {"scheme": "bearer", "token": "conformance"})),
         ("SEC-16", message("cancel", {"request_id": "conformance"}, id=None)),
@@ -258,7 +261,7 @@ async def cancelling_runs(test: ServerTest) -> None:
         await session.write(encode(message("cancel", {"request_id": request["id"]}, id=None)))
         answer = await session.next()
         test.note(("TRANS-38", "PROG-06"), answer.id == request["id"], "the id of the cancelled request", answer)
-        if test.note("TRANS-37", answer.code == "cancelled", "a slow run that stops", answer):
+        if test.note("TRANS-37", answer.code == "cancelled", "the error cancelled, because the slow run stops", answer):
             test.note("ERR-32", answer.payload.get("recoverable") is False, "recoverable false", answer)
 
 

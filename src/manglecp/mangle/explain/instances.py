@@ -19,9 +19,10 @@ from manglecp.mangle.syntax import Key, Literal, Transform, Variable
 from manglecp.mangle.transforms import transform_rows
 from manglecp.mangle.values import INT_MAX, INT_MIN
 
-# A premise reads coalesced intervals; a proof names intervals as given and derived. A box operator needs intervals
-# that cover its window, a diamond an interval that meets its window, a known instant an interval that contains it. If a
-# variable takes an end of the coalesced interval, the proof needs all intervals from that end to the needed instants.
+# A premise reads coalesced intervals; a proof names the original ones, given or derived, before they are coalesced. A
+# box operator needs intervals that cover its window, a diamond an interval that meets its window, a known instant an
+# interval that contains it. If a variable is bound to an end of the coalesced interval, the proof also needs the
+# intervals between that end and the instants above.
 
 
 def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
@@ -63,7 +64,7 @@ def demand(premise: Literal, row: Row, now: int, coalesced: Interval | None = No
     if not instants:
         return Demand(touched=touched)
     first, last = min(instants), max(instants)
-    if touched is not None:  # extend an interval that does not reach the window
+    if touched is not None:  # extend the demanded interval to the window of the diamond if it does not reach it
         if last < touched[0]:
             last = touched[0]
         elif first > touched[1]:
@@ -72,7 +73,7 @@ def demand(premise: Literal, row: Row, now: int, coalesced: Interval | None = No
 
 
 def helpful_facts(demanded: Demand, key: Key, args: Args, intervals: Iterable[Interval]) -> Option:
-    """Return the facts with one of these intervals that contribute to a demand."""
+    """Return an option with a fact for each interval that meets the demanded one."""
     first, last = demanded.whole or demanded.touched or (INT_MIN, INT_MAX)
     return Option(tuple(Fact(key[0], args, i) for i in intervals if i[0] <= last and first <= i[1]), demanded)
 
@@ -106,8 +107,9 @@ def all_covers(option: Option) -> Iterator[list[Fact]]:
                 stack.append((end + 1, [*cover, fact]))
 
 
-# A premise may rest on any of several facts (``_``) or on several together (coalesced intervals), so it is represented
-# as a choice of options; combinations are not enumerated.
+# A premise may rest on any one of several facts (for example, facts that differ only where the premise has ``_``), or
+# on several together (coalesced intervals), so it is represented as a choice of options; combinations are not
+# enumerated.
 class Option(NamedTuple):
     """One way to satisfy a premise: any one of the facts, or those that together cover an interval."""
 
@@ -141,6 +143,7 @@ class Absence:
 
 
 Ground: TypeAlias = Support | Absence
+"""A reason for which a rule applies. Not *ground* in the sense of Datalog: without variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,7 @@ class DerivedRow:
 
 SMALL_GROUP: Final = 20  # a proof shows all rows of a group of this size
 MAX_GROUP_ROWS: Final = 5  # rows of a larger group that a proof shows; the rest is counted
-MAX_GROUP_LEAVES: Final = 100  # the same, if the rows are facts without rules
+MAX_GROUP_LEAVES: Final = 100  # the same, if no rule derives facts of the premises
 
 
 class Instances:
@@ -193,7 +196,8 @@ class Instances:
     def of(self, fact: Fact, limit: int | None = None) -> tuple[list[Instance], bool]:
         """Return the instances whose head is the fact with its uncoalesced interval, and whether these are all.
 
-        At most ``limit`` rows of a rule are followed: the least rows.
+        At most ``limit`` rows of a rule are followed. If there are more, those are followed that come from the least
+        facts of each premise, in the order of values.
         """
         instances: list[Instance] = []
         complete = True
@@ -202,7 +206,7 @@ class Instances:
             start = shape.fix(shape.selective_positions, fixed_values)
             if start is None:
                 continue
-            if shape.compares_head:
+            if shape.compares_head:  # ``start`` leaves parts of the head open: derive its facts, and look this one up
                 cached = self._cache.get((id(shape), fixed_values))
                 if cached is None:
                     cached = self._cache[id(shape), fixed_values] = self.derivations(shape, start)
@@ -270,7 +274,7 @@ class Instances:
         grounds: Sequence[Ground] = [
             g for member in heapq.nsmallest(limit, members, key=row_key) for g in self.grounds(shape, member, start)
         ]
-        if counts_facts:  # each matching fact is a ground of its own, not one per binding
+        if counts_facts:  # one ground for each distinct fact, even if several bindings match it
             by_option = {
                 o: Support(g.literal, g.row, (o,)) for g in grounds if isinstance(g, Support) for o in g.options
             }
@@ -280,7 +284,7 @@ class Instances:
     def grounds(self, shape: Shape, row: Row, start: Row) -> Iterator[Ground]:
         """Yield the ground of each premise, in written order; built-in tests are left out."""
         for position, premise in shape.relation_premises:
-            if self.solver.traits(premise).is_distinct:
+            if self.solver.traits(premise).is_distinct:  # no wildcards or times: the row determines the fact
                 args: list[Any] = [row[arg.name] if type(arg) is Variable else arg for arg in premise.atom.args]
                 fact = Fact(premise.atom.predicate, tuple(args))
                 yield Support(premise, row, (Option((fact,)),))
@@ -299,9 +303,10 @@ class Instances:
             for args in self._deferred_facts(premise, before, after):
                 yield Option((Fact(key[0], args),))
             return
-        raw_key = solver.raw_key_of(rule)
+        raw_key = solver.raw_key_of(rule)  # the predicate whose original intervals the rule reads; None without one
         _, facts = solver.look_up(premise, after, raw_key)  # every argument is known, so few facts are left
-        matcher = Matcher(premise, before, solver.now)  # whether a variable takes an end depends on the row before
+        # Created with ``before``, not ``after``: only a variable that is still free is bound to an end of an interval.
+        matcher = Matcher(premise, before, solver.now)
         matching = [fact for fact in facts if matcher.match(before, *fact) == after]
         for args, coalesced in sorted(matching, key=timed_order) if len(matching) > 1 else matching:
             if coalesced is None or raw_key == key:

@@ -16,7 +16,7 @@ from manglecp.pack.factfiles.tables import CellCache, parse_literal
 from manglecp.wire import Fault, Schema, Schemas, checked_interval, decode, read_fact, read_name
 
 
-def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check_bounds: bool) -> list[Fact]:
     """Return the facts; each line is a JSON fact as in messages. Raises :class:`ParseError` with all diagnostics."""
     problems = FileErrors(source, limits.errors)
     facts: list[Fact] = []
@@ -25,7 +25,7 @@ def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool
             if len(line) > limits.line:
                 raise Fault(f"a line of more than {limits.line:,} characters", SPLIT_FIX)
             if not line.isspace():
-                facts.append(read_fact(decode(line.encode()), schemas, check=check))
+                facts.append(read_fact(decode(line.encode()), schemas, check=check_bounds))
         except Fault as fault:
             where = f"{fault.path}: " if fault.steps else ""
             problems.add_line(f"{where}{fault.message}", number, fault.fix)
@@ -36,13 +36,13 @@ def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check: bool
     return facts
 
 
-def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+def read_mangle(source: Source, schemas: Schemas, limits: FileLimits, check_bounds: bool) -> list[Fact]:
     """Return the facts. Raises :class:`ParseError` with all diagnostics."""
     text = parse_facts(source)
     problems = FileErrors(source, limits.errors)
     if len(text.facts) > limits.facts:
         _report(problems, text, limits.facts, Fault(f"more than {limits.facts:,} facts", SPLIT_FIX))
-    _check_facts(text, schemas, problems, check_bounds=check)
+    _check_facts(text, schemas, problems, check_bounds=check_bounds)
     problems.raise_if_any()
     return text.facts
 
@@ -64,6 +64,7 @@ def _check_facts(text: FactText, schemas: Schemas, problems: FileErrors, *, chec
         except Fault as fault:
             _report(problems, text, index, fault)
         else:
+            # Further facts are valid if bounds are not checked, or if no value of these types can be out of bounds.
             if not check_bounds or all(shape.admits_whole_kinds for shape in schema.shapes):
                 valid.add(signature)
 
@@ -87,9 +88,9 @@ _PLAIN_NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-def read_simplecolumn(source: Source, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
+def read_simplecolumn(source: Source, schemas: Schemas, limits: FileLimits, check_bounds: bool) -> list[Fact]:
     """Return the facts. Raises :class:`ParseError` with all diagnostics."""
-    return _SimpleColumnReader(source, limits, check).read(schemas)
+    return _SimpleColumnReader(source, limits, check_bounds).read(schemas)
 
 
 class _SimpleColumnReader:
@@ -100,9 +101,9 @@ class _SimpleColumnReader:
     without a fraction are written like integers, so an integer is read as a float where ``/float64`` is declared.
     """
 
-    def __init__(self, source: Source, limits: FileLimits, check: bool) -> None:
+    def __init__(self, source: Source, limits: FileLimits, check_bounds: bool) -> None:
         self.limits = limits
-        self.check = check
+        self.check_bounds = check_bounds
         self.problems = FileErrors(source, limits.errors)
         self.lines: Iterator[str] = (line.rstrip("\r\n") for line in lines(source.text))
         self.lines_read = 0
@@ -167,7 +168,7 @@ class _SimpleColumnReader:
             value = _read_constant(text)
             if is_float and type(value) is int:
                 value = Float(float(value))
-            return schema.check(position, value) if self.check else value
+            return schema.check(position, value) if self.check_bounds else value
 
         return read
 

@@ -111,13 +111,16 @@ _SYSTEM_PREFIXES: Final = frozenset({Path("/"), Path("/usr"), Path("/usr/local")
 _MAX_PTH_FILES: Final = 200
 _MAX_PTH_BYTES: Final = 65_536
 _MAX_WIDE_PARTS: Final = 2
-"""Folders with at most as many path parts, ``/`` and the folders in it, are *wide*: they hold more than one project."""
+"""A folder with at most this many path parts is *wide*: it holds more than one project.
+
+These are ``/`` and the folders directly in it.
+"""
 _BASE_BIN: Final = re.compile(r"^home\s*=\s*(\S.*?)\s*$", re.MULTILINE)
 """The line of ``pyvenv.cfg`` with the ``bin`` folder of the base interpreter."""
 
 
 class ProgramFinder:
-    """Resolves programs on the ``PATH`` of ``environ``; a setting with the name of a program replaces that name."""
+    """Resolves programs on the ``PATH`` of ``environ``; ``settings`` may give a name or path to use instead."""
 
     def __init__(self, environ: Mapping[str, str], settings: Mapping[str, str] | None = None) -> None:
         folders = environ.get("PATH", os.defpath).split(os.pathsep)
@@ -200,7 +203,7 @@ class HostOptions(TypedDict, total=False):
     settings: Mapping[str, str] | None
     """Passed in the environment, which other users cannot read, unlike the command line."""
     single_use: bool | None
-    """Whether the host serves one call; None: in the profile ``spawn``."""
+    """Whether the host serves one call; None: only if the profile is ``spawn``."""
     may_fork: bool
     """Whether the profiles ``standard`` and ``spawn`` permit processes; by default they do."""
 
@@ -210,8 +213,8 @@ class HostCommand:
     """The command that starts the host of one plugin.
 
     Our own host has options for two inherited descriptors (its lease key; progress and logs) and for the process id of
-    its parent, with which the host ends. A foreign host has no such options; with ``issues_leases`` it enforces leases,
-    and issues them on its pipe.
+    its parent; the host ends when its parent ends. A foreign host has no such options. If it ``issues_leases``, its
+    calls above tier 0 need a lease, which the host itself issues when it is asked on its pipe.
 
     The process of a ``contained`` host is a supervisor, which kills all processes of the host on SIGHUP. A
     ``single_use`` host serves one call, whose answer is returned when all processes of the host are dead.
@@ -237,10 +240,10 @@ class HostCommand:
         executables: Sequence[str] = (),
         **options: Unpack[HostOptions],
     ) -> HostCommand:
-        """Return the command of our own host for a Python file or module, by default with any content.
+        """Return the command of our own host for a Python file or module.
 
-        ``sha256`` is the only digest of the content that the host accepts, ``executables`` are the programs that the
-        host may start. A host that cannot be sandboxed as requested exits at once.
+        ``sha256``, if given, is the only digest of the content that the host accepts. ``executables`` are the programs
+        that the host may start. A host that cannot be sandboxed as requested exits at once.
         """
         workspace, single_use = options.get("workspace", ()), options.get("single_use")
         words = ["--sandbox", sandbox]
