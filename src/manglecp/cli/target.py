@@ -88,7 +88,7 @@ class TargetOptions:
 
     @contextmanager
     def _report_wire_errors(self, identity: intent.Identity | None) -> Iterator[None]:
-        """Print a ``WireError`` for the caller ``identity``, None at a server, and exit with status 1."""
+        """Print a ``WireError``, and exit with status 1. ``identity`` is the caller; None if the target is a server."""
         from manglecp.cli.tool_text import missing_fact_lines, wire_error_lines
         from manglecp.mangle import MangleError
         from manglecp.wire import WireError, encode
@@ -156,7 +156,7 @@ class Approver:
     on_pending: Callable[[str], object] = lambda _: None
 
     async def on_confirm(self, call: client.ApprovalRequest) -> str | bool | None:
-        """Return the decision about a call at a server: the id of its approval request, or a boolean if it has none."""
+        """Return how to go on with a call at a server: the id of its approval request; without one, the decision."""
         if call.refusal is not None:
             raise call.refusal
         if call.approval is None:  # a server without approval requests

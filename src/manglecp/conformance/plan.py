@@ -1,8 +1,8 @@
 """Test plans in TOML: intents, facts, credentials and invocations that the manifest does not supply.
 
 ``docs/reference/conformance.md`` has an example with all tables. In texts, ``$now``, ``$now-30s`` and ``$now+2h`` are
-replaced by timestamps relative to the start of the test. Only tools that the plan names are invoked. Parameters named
-``now`` are Unix times in seconds.
+replaced by timestamps relative to the start of the test. Only tools that the plan names are invoked. The
+parameter ``now`` of functions here is a Unix time in seconds.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ null, blank or of the wrong type counts as *not given*: its reader returns None,
 value was needed. Only a field without a default must be given.
 
 Text is trimmed, words are lower-cased, lists without a meaningful order are sorted and deduplicated. The types
-bound the depth; limits bound the size of lists, texts and verbatim values (schemas, policy documents).
+of records limit how deep a document can be nested; constants limit the size of lists, texts and verbatim values
+(schemas, policy documents).
 """
 
 from __future__ import annotations

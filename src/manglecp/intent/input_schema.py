@@ -2,8 +2,8 @@
 
 A call argument fills parameters of actions, or is declared (``macro_param``), or both. Its schema is the declared one,
 or else that of the action's parameter. The argument is required unless it has a default, is ``optional_param``, or is
-optional for the action. If it fills parameters of several actions, their schemas must be equal, annotations aside. A
-tool that declares arguments exposes only those optional parameters of its actions that it declares (TOOL-09).
+optional for the action. If it fills parameters of several actions, their schemas must be equal, annotations aside. If a
+tool declares any argument, it exposes an optional parameter of its actions only if it declares that, too (TOOL-09).
 
 Schemas are self-contained: needed ``$defs`` are copied under unique names, other references are flaws.
 """
@@ -31,7 +31,8 @@ _IN_PLACE: Final = ("not", "if", "then", "else")  # keywords whose schema applie
 _MAX_DEPTH: Final = 100
 _MAX_LOOKUPS: Final = 1_000  # limit of definitions applied to one value
 _ARGUMENT: Final = "argument "
-"""Prefix of the owner of a declared argument's ``$defs``. Names of actions have no space, so none equals it."""
+"""Stands before the name of a declared argument, where the name of an action stands for a parameter of an action; its
+space keeps the two apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _without_definitions(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _property(parameter: ExposedParameter) -> dict[str, Any]:
     schema = parameter.schema.get("properties", {}).get(parameter.param, {})
-    boolean_schema: dict[str, Any] = {} if schema is True else {"not": {}}  # true and false as objects
+    boolean_schema: dict[str, Any] = {} if schema is True else {"not": {}}  # the schemas true and false
     return dict(schema) if isinstance(schema, Mapping) else boolean_schema
 
 
@@ -116,7 +117,7 @@ class _Definitions:
         return self.copy(_without_definitions(schema), ExposedParameter(name, name, f"{_ARGUMENT}{name}", schema))
 
     def copy(self, schema: Any, owner: ExposedParameter, depth: int = 0) -> Any:
-        """Return a copy whose references lead to ``definitions``; those of the original lead to ``owner.schema``."""
+        """Return a copy. Its references lead to ``definitions``; references of ``schema`` lead to ``owner.schema``."""
         if not isinstance(schema, Mapping):
             return schema
         if depth > _MAX_DEPTH:

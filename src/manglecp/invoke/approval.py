@@ -47,7 +47,7 @@ class Approvers(msgspec.Struct, frozen=True):
     """Whether the approver had to be another principal than the requester."""
 
     def satisfy(self, safety: SafetyData) -> bool:
-        """Return whether these requirements include those of ``safety``, which the tool has now."""
+        """Return whether an approval that met these requirements also meets ``safety``, the tool's present ones."""
         return set(self.roles).issuperset(safety.approver_roles) and (self.four_eyes or not safety.four_eyes)
 
 
@@ -125,7 +125,7 @@ class ApprovalService:
         # The rules may now require other approvers than at the time of the request.
         if not Approvers(approval.roles, approval.four_eyes).satisfy(safety):
             raise invalid_approval("approver")
-        # The decision of an approver whose token was removed since, or has lost a permission, does not count.
+        # The decision does not count if the approver's token was removed, or the approver lost a permission, after it.
         permissions = frozenset({APPROVE, *approval.roles})
         stored_approver = Identity(approval.approver or "", permissions, "user", approval.approver_credential)
         approver = self._refresh_identity(stored_approver)
@@ -134,7 +134,7 @@ class ApprovalService:
         return approval
 
     def use(self, tx: Transaction, approval: Approval, run: str) -> None:
-        """Mark an approval as used, in the transaction that admits its run or permit. Raises :class:`WireError`."""
+        """Mark an approval as used by a run or permit, in the transaction that stores it. Raises :class:`WireError`."""
         if not self._store.approvals.use(tx, approval.id, run, self._now_ms):
             raise invalid_approval("used")
 

@@ -100,7 +100,7 @@ class Journal:
         self.decisions: list[DecisionRecord] = []
         """Decisions about the run that the next write stores, in the same transaction."""
         self.denial: str | None = None
-        """The id of the last decision that denied an effect after the first one."""
+        """The id of the last decision that denied an effect, other than the first effect of the run."""
         self.earlier_run: KeyTaken | None = None
         """A run with the same request key at another server, whose response was stored first and takes precedence."""
 

@@ -20,7 +20,7 @@ from manglecp.base.text import find_invisible, replace_invisible
 from manglecp.pack.diagnostics import Problems
 
 _PARSER_POSITION: Final = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
-# Possessive, and anchored where a part begins: it must run in linear time on any text.
+# The search is linear for any text: quantifiers are possessive, and a match begins only where a part of a key begins.
 _MANY_DOTS: Final = re.compile(
     r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){24}"""
 )
@@ -54,7 +54,8 @@ def has_too_many_parts(text: str) -> bool:
 class TomlTable:
     """One table. Each reading method requests a key, and returns its value, or the default if it is missing or invalid.
 
-    ``pattern`` is what a text must match in full; ``takes`` describes the pattern in messages, as in "not a name".
+    ``pattern`` is what a text must match in full; ``takes`` stands in messages for what a text must be: with "a name",
+    the message is "not a name".
     """
 
     def __init__(
@@ -215,7 +216,7 @@ class KeyPositions:
                 path = (*path, self._lengths[path] - 1)
             if is_header:
                 table = path
-            for length in range(1, len(path) + 1):  # and of parents without a position
+            for length in range(1, len(path) + 1):  # parents without a position get this one, too
                 self._positions.setdefault(path[:length], (line, len(statement) - len(statement.lstrip()) + 1))
 
     def of(self, path: KeyPath) -> tuple[int, int] | tuple[None, None]:
@@ -253,7 +254,7 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 
 def _key_and_value(document: dict[str, Any]) -> tuple[tuple[str, ...], Any]:
-    """Return the key of a statement and its value; the key of an inline table with a single key is part of the key."""
+    """Return the path of a statement's key, and its value; for ``a = {b = 1}`` these are ``("a", "b")`` and 1."""
     key: list[str] = []
     node: Any = document
     while isinstance(node, dict) and len(node) == 1:

@@ -1,7 +1,7 @@
 """Execution of actions that have effects: the operator approves each one, and a judged turn authorises it.
 
-The evidence is built as in :mod:`manglecp.invoke`. A turn has the effect that the turn before authorised, with its
-outcome, and ends with the authorisation of the next effect. An effect whose evidence is incomplete is refused.
+The evidence is built as in :mod:`manglecp.invoke`. Each turn records the effect that the previous turn authorised, with
+its outcome, and then authorises the next effect. An effect whose evidence is incomplete is refused.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class _EffectCall(invoke.ActionCall, frozen=True, kw_only=True):
 class GatedExecutor:
     """Executes the actions of a dispatcher for one run.
 
-    ``approve`` takes the AID and the input JSON of an effect. ``selector`` names the selector, ``plugin_digest`` is
-    the digest of the plugin or of its listing, ``sandbox`` the profile of its hosts.
+    ``approve`` takes the AID and the input JSON of an effect. ``selector`` is the name of what picks the actions,
+    ``plugin_digest`` is the digest of the plugin or of its listing, ``sandbox`` the profile of its hosts.
     """
 
     def __init__(
