@@ -7,11 +7,9 @@ import contextlib
 import logging
 import socket
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from websockets.server import ServerProtocol
 
 from manglecp.server.app import App
@@ -35,28 +33,6 @@ def _is_server_error(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError))
 
 
-class _Connection(h11.Connection):
-    """A connection that returns the head of a response with the first part of the body: one write, one packet."""
-
-    _head: list[bytes]
-
-    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
-        data = super().send_with_data_passthrough(event)
-        if isinstance(event, h11.Response):
-            self._head = data or []
-            return []
-        if isinstance(event, h11.Data) and data is not None:
-            data, self._head = self._head + data, []
-        return data
-
-
-class _Protocol(H11Protocol):
-    # httptools would read the body of a request with Upgrade as the next request.
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.conn = _Connection(h11.SERVER, _MAX_HEADER_BYTES)
-
-
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -76,7 +52,8 @@ class Listener:
         config = uvicorn.Config(
             app,
             interface="asgi3",
-            http=_Protocol,
+            http="h11",  # httptools would read the body of a request with Upgrade as the next request
+            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
             ws="websockets-sansio",
             # A message slightly over the limit gets an error; a much longer one closes the connection (code 1009).
             ws_max_size=4 * app.core.pack_settings.limits.max_message_bytes,
