@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -274,7 +275,7 @@ def test_a_server_logs_and_deletes_decisions_as_it_is_configured(
 
     async def serve() -> None:
         async with Server(desk, store=path, settings=settings, degrade=True) as server, Client(server) as client:
-            decided = await client.decide("pay_back", {"order": "A-1", "amount": 150})
+            decided = await client.decide("pay_back", {"order": "A-1", "amount": 98_765})
             assert decided.verdict == "deny"
             while "2 decisions" not in caplog.text:
                 await asyncio.sleep(0.05)
@@ -283,7 +284,7 @@ def test_a_server_logs_and_deletes_decisions_as_it_is_configured(
         asyncio.run(asyncio.wait_for(serve(), patience(60)))
     (line,) = [json.loads(JsonLines().format(one)) for one in caplog.records if hasattr(one, "decision")]
     assert (line["decision"]["verdict"], line["decision"]["tool"]) == ("deny", "pay_back")
-    assert "150" not in json.dumps(line)
+    assert not re.search(r"\b98765\b", json.dumps(line))  # the digits may be part of a digest
     store = open_store(path)
     with store.read_transaction() as tx:
         (kept,) = store.decisions.newest(tx, 10)
