@@ -1,7 +1,0 @@
-from manglecp import action
-
-
-@action(effects=["none"])
-def add(a: int) -> int:
-    """Add."""
-    return a

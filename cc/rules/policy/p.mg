@@ -1,1 +1,0 @@
-call_arg("a", 5) :- call("add").

@@ -1,7 +1,0 @@
-from manglecp import action
-
-
-@action(effects=["none"])
-def größe(a: int) -> int:
-    """Add."""
-    return a
