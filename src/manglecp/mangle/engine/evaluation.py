@@ -31,7 +31,16 @@ from manglecp.mangle.engine.compiled import (
 )
 from manglecp.mangle.engine.interpreter import interpret
 from manglecp.mangle.engine.maintenance import maintain
-from manglecp.mangle.engine.views import NOTHING, FactTuple, FrozenFacts, GroupedView, Layer, View
+from manglecp.mangle.engine.views import (
+    NOTHING,
+    Facts,
+    FactTuple,
+    FrozenFacts,
+    GroupedView,
+    Layer,
+    View,
+    change_facts,
+)
 from manglecp.mangle.errors import LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals
 from manglecp.mangle.facts import Interval, coalesce
@@ -273,9 +282,9 @@ class Evaluation:
         interpret(self, component)
         raise AssertionError(f"only compiled rules fail: {fault}") from fault
 
-    def all_given(self, i: int) -> set[FactTuple]:
+    def all_given(self, i: int) -> Facts:
         """Return the given facts of the base and the request, without the removed ones."""
-        return (set(self.base.given[i]) | self.given.get(i, set())) - self.removed_given.get(i, set())
+        return change_facts(self.base.given[i], self.given.get(i, set()), self.removed_given.get(i, set()))
 
     def _apply(self, functions: Functions) -> None:
         """Apply rules to all facts, once."""
@@ -377,7 +386,7 @@ class Evaluation:
     def _reevaluate(self, component: CompiledComponent) -> None:
         """Evaluate a component from its given facts, and keep the difference to the base."""
         given, views = self.given, self.views
-        self.given = given | {i: self.all_given(i) for i in component.heads}
+        self.given = given | {i: set(self.all_given(i)) for i in component.heads}
         for i in component.heads:
             views[i] = View(NOTHING, self.given[i].copy())
             self.layers[i] = views[i].layers

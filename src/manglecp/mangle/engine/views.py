@@ -7,7 +7,8 @@ Indexes are dictionaries from values of some columns to facts; they are built on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -56,15 +57,104 @@ class Timeline:
         return overlapping
 
 
-Facts: TypeAlias = set[FactTuple] | frozenset[FactTuple]
+Facts: TypeAlias = Set[FactTuple]
 Columns: TypeAlias = tuple[int, ...]
-Index: TypeAlias = dict[Any, list[FactTuple]]
+Buckets: TypeAlias = dict[Any, list[FactTuple]]
 SetIndex: TypeAlias = dict[Any, set[Any]]
 
+_NO_FACTS: Final[frozenset[FactTuple]] = frozenset()
+_MAX_PATCH: Final = 2_048  # changes of a large set before it is copied; few enough that they can be copied often
+_PATCH_SHARE: Final = 8  # a set is copied when one fact in so many has changed
 
-def build_index(facts: Iterable[FactTuple], columns: Columns) -> Index:
+
+class PatchedFacts(Set[FactTuple]):
+    """An immutable set of facts: ``large``, which other versions share, without ``removed`` and with ``added``."""
+
+    __slots__ = ("added", "large", "removed")
+
+    def __init__(self, large: Facts, added: Facts = _NO_FACTS, removed: Facts = _NO_FACTS) -> None:
+        self.large = large
+        self.added = added
+        self.removed = removed
+
+    @classmethod
+    def _from_iterable(cls, facts: Iterable[FactTuple]) -> set[FactTuple]:  # type: ignore[override]
+        return set(facts)  # the result of an operator
+
+    def __contains__(self, fact: object) -> bool:
+        return fact in self.added or (fact in self.large and fact not in self.removed)
+
+    def __iter__(self) -> Iterator[FactTuple]:
+        removed = self.removed
+        return chain((fact for fact in self.large if fact not in removed) if removed else self.large, self.added)
+
+    def __len__(self) -> int:
+        return len(self.large) - len(self.removed) + len(self.added)
+
+
+def change_facts(facts: Facts, added: Facts, removed: Facts) -> Facts:
+    """Return the facts without ``removed`` and with ``added``, in a time that few changes determine, not the size."""
+    patch = facts if isinstance(facts, PatchedFacts) else PatchedFacts(facts)
+    more = (patch.added - removed) | (added - patch.large)
+    less = (patch.removed | (removed & patch.large)) - added
+    if len(more) + len(less) <= min(_MAX_PATCH, len(patch.large) // _PATCH_SHARE):
+        return PatchedFacts(patch.large, more, less)
+    return (patch.large - less) | more
+
+
+class PatchedIndex(Mapping[Any, list[FactTuple]]):
+    """The index of :class:`PatchedFacts`: that of the large set, with other facts for the keys of the changes."""
+
+    __slots__ = ("_added", "_changed", "_large", "_removed")
+
+    def __init__(self, large: Buckets, columns: Columns, added: Facts, removed: Facts) -> None:
+        self._large = large
+        self._added = build_index(added, columns)
+        self._removed = removed
+        # The facts of a key are merged when they are read; two threads may both do that, with the same result.
+        self._changed: dict[Any, list[FactTuple] | None] = dict.fromkeys([*self._added, *build_index(removed, columns)])
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        if key not in self._changed:
+            return self._large.get(key, default)
+        facts = self._changed[key]
+        if facts is None:
+            unchanged = [fact for fact in self._large.get(key, ()) if fact not in self._removed]
+            facts = self._changed[key] = unchanged + self._added.get(key, [])
+        return facts or default
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(key) is not None
+
+    def __getitem__(self, key: Any) -> list[FactTuple]:
+        facts: list[FactTuple] | None = self.get(key)
+        if facts is None:
+            raise KeyError(key)
+        return facts
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (key for key in self._large if key not in self._changed)
+        yield from (key for key in self._changed if key in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def copy(self) -> Buckets:
+        copied = self._large.copy()
+        for key in self._changed:
+            if facts := self.get(key):
+                copied[key] = facts
+            else:
+                copied.pop(key, None)
+        return copied
+
+
+Index: TypeAlias = Buckets | PatchedIndex
+
+
+def build_index(facts: Iterable[FactTuple], columns: Columns) -> Buckets:
     """Index facts by their values in some columns: a tuple or, for one column, the value itself."""
-    index: Index = {}
+    index: Buckets = {}
     key_of = itemgetter(*columns)
     for fact in facts:
         key = key_of(fact)
@@ -76,33 +166,19 @@ def build_index(facts: Iterable[FactTuple], columns: Columns) -> Index:
     return index
 
 
-def update_index(index: Index, columns: Columns, added: Facts, removed: Facts) -> Index:
-    """Return a changed copy of an index."""
-    index = index.copy()
-    key_of = itemgetter(*columns)
-    for key in {key_of(fact) for fact in removed}:
-        remaining = [fact for fact in index[key] if fact not in removed]
-        if remaining:
-            index[key] = remaining
-        else:
-            del index[key]
-    for key, facts in build_index(added, columns).items():
-        index[key] = index.get(key, []) + facts
-    return index
-
-
 def build_set_index(facts: Iterable[FactTuple], columns: Columns, value_column: int) -> SetIndex:
     """Return, by the values in some columns as in :func:`build_index`, the set of values in ``value_column``."""
     return {key: {fact[value_column] for fact in bucket} for key, bucket in build_index(facts, columns).items()}
 
 
 class FrozenFacts:
-    """Immutable facts, shared between requests and threads."""
+    """Immutable facts, shared between requests and threads. ``large`` has the large set of patched facts."""
 
-    __slots__ = ("_part_count", "facts", "indexes", "sharing_key", "timeline", "unmatched")
+    __slots__ = ("_part_count", "facts", "indexes", "large", "sharing_key", "timeline", "unmatched")
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, large: FrozenFacts | None = None) -> None:
         self.facts = facts
+        self.large = large
         self.indexes: dict[Columns, Index] = {}
         self.timeline: Timeline | None = None
         self._part_count: int | None = None
@@ -120,15 +196,30 @@ class FrozenFacts:
     def index(self, columns: Columns) -> Index:
         index = self.indexes.get(columns)
         if index is None:  # two threads may both build it, with the same result
-            index = self.indexes[columns] = build_index(self.facts, columns)
+            index = self.indexes[columns] = self._build_index(columns)
         return index
 
+    def _build_index(self, columns: Columns) -> Index:
+        if self.large is None or not isinstance(self.facts, PatchedFacts):
+            return build_index(self.facts, columns)
+        return self.large.patched_index(columns, self.facts.added, self.facts.removed)
+
+    def patched_index(self, columns: Columns, added: Facts, removed: Facts) -> PatchedIndex:
+        index = self.index(columns)
+        assert isinstance(index, dict)  # only a set that is not patched is the large set of others
+        return PatchedIndex(index, columns, added, removed)
+
     def with_changes(self, added: Facts, removed: Facts) -> FrozenFacts:
-        """Return changed facts, with updated indexes; other caches start empty."""
-        frozen = FrozenFacts((self.facts - removed) | added)
-        for columns, index in self.indexes.copy().items():
-            frozen.indexes[columns] = update_index(index, columns, added, removed)
-        return frozen
+        """Return changed facts; other caches than indexes start empty."""
+        large = self.large or self
+        facts = change_facts(self.facts, added, removed)
+        if isinstance(facts, PatchedFacts):
+            return FrozenFacts(facts, large)
+        copied = FrozenFacts(facts)
+        more, less = facts - large.facts, large.facts - facts
+        for columns in list(large.indexes):  # copied, because building them again takes longer
+            copied.indexes[columns] = large.patched_index(columns, more, less).copy()
+        return copied
 
     def during(self, first: int, last: int) -> list[FactTuple]:
         if self.timeline is None:
@@ -137,7 +228,6 @@ class FrozenFacts:
 
 
 NOTHING: Final = FrozenFacts(frozenset())
-_NO_FACTS: Final[frozenset[FactTuple]] = frozenset()
 _FEW_FACTS: Final = 8  # up to this number, a search is faster than an index
 _UNINDEXED: Final[dict[Any, Any]] = {}
 """Shared by views without indexes: an evaluation makes many views and builds indexes for few of them."""
@@ -158,7 +248,7 @@ class View:
         self.facts: set[FactTuple] = set() if facts is None else facts
         self.new: Any = _NO_FACTS
         self.delta: Any = _NO_FACTS
-        self.indexes: dict[Columns, Index] = _UNINDEXED
+        self.indexes: dict[Columns, Buckets] = _UNINDEXED
         self.set_indexes: dict[tuple[Columns, int], SetIndex] = _UNINDEXED
 
     def index(self, columns: Columns) -> Index:
