@@ -21,9 +21,9 @@ from manglecp.mangle.matching import mentions_now
 from manglecp.mangle.printer import fact_text
 from manglecp.mangle.program import GivenFact, Program, Rule, built_columns
 from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Key, Now, TimeBound
+from manglecp.mangle.syntax import Apply, Key, Now, TimeBound, Variable
 from manglecp.mangle.transforms import Aggregation
-from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES
+from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES, Value
 
 MAX_ERRORS: Final = 100  # diagnostics of given facts in one exception
 _ALWAYS: Final = (INT_MIN, INT_MAX)
@@ -117,6 +117,7 @@ class CompiledRule:
     aggregation: Aggregation | None
     name: str
     scans: tuple[int, ...]  # predicates of its positive premises
+    constants: frozenset[tuple[int, int, Value]]  # in its positive premises: predicate, column and value
     reads: tuple[int, ...]  # predicates of all its premises
     is_only: bool  # no other rule has its head
     functions: dict[tuple[str, ...], CompiledFunction | None] = field(default_factory=dict)  # by name and layers
@@ -148,6 +149,75 @@ class RuleFunction:
 
 
 Functions: TypeAlias = tuple[RuleFunction, ...]
+_FEW_RULES: Final = 16
+_FEW_FACTS: Final = 16
+
+
+class RuleSelection:
+    """The rules of a component, by a constant that a fact of a premise must have, such as the name of the intent.
+
+    A pack has rules for each of its intents, and a request has one: the others have no instance, and are not visited.
+    """
+
+    def __init__(self, rules: Sequence[CompiledRule], heads: Collection[int]) -> None:
+        """``heads`` are the predicates of the component, which gain facts while its rules are applied."""
+        self._rules = rules
+        values: dict[tuple[int, int], set[Value]] = {}  # the constants, by predicate and column
+        for rule in rules:
+            for predicate, column, value in rule.constants:
+                if predicate not in heads:
+                    values.setdefault((predicate, column), set()).add(value)
+        # The column with the most constants separates the rules best.
+        self._predicate, self._column = max(values, key=lambda place: (len(values[place]), place), default=(-1, 0))
+        self._by_value: dict[Value, list[int]] = {}  # positions of rules, by their constant
+        self._others: list[int] = []
+        for number, rule in enumerate(rules):
+            found = [value for i, column, value in rule.constants if (i, column) == (self._predicate, self._column)]
+            (self._by_value.setdefault(found[0], []) if found else self._others).append(number)
+        self.is_useful = len(self._by_value) > _FEW_RULES
+
+    def possible(self, views: Sequence[View]) -> Sequence[CompiledRule]:
+        """Return the rules that may have an instance, in their order."""
+        if not self.is_useful or len(view := views[self._predicate]) > _FEW_FACTS:
+            return self._rules
+        numbers = [*self._others]
+        for value in {fact[self._column] for fact in view}:
+            numbers += self._by_value.get(value, ())
+        return [self._rules[number] for number in sorted(numbers)]
+
+
+class RuleFunctions:
+    """The functions of the rules of a component, for inputs with facts in certain layers.
+
+    The functions of a rule are generated when the rule may have an instance for the first time.
+    """
+
+    def __init__(self, selection: RuleSelection, generate: Callable[[CompiledRule, Sequence[View]], Functions]) -> None:
+        self._selection = selection
+        self._generate = generate
+        self._by_rule: dict[CompiledRule, Functions] = {}
+        self._all: Functions | None = None  # the functions of all rules, if all may have an instance
+
+    def possible(self, views: Sequence[View]) -> Functions:
+        """Return the functions of the rules that may have an instance. Raises NotCompiled."""
+        if self._all is not None and not self._selection.is_useful:
+            return self._all
+        rules = self._selection.possible(views)
+        for rule in rules:
+            if rule not in self._by_rule:  # two threads may both generate them, with the same result
+                self._by_rule[rule] = self._generate(rule, views)
+        functions = tuple([function for rule in rules for function in self._by_rule[rule]])
+        if not self._selection.is_useful:
+            self._all = functions
+        return functions
+
+    def generated(self) -> Iterator[RuleFunction]:
+        for functions in list(self._by_rule.values()):
+            yield from functions
+
+    def may_derive(self, views: Sequence[View]) -> bool:
+        """Return whether some facts in these layers lead to an instance of a rule. Raises NotCompiled."""
+        return self._selection.is_useful or bool(self.possible(views))
 
 
 class Method(NamedTuple):
@@ -155,7 +225,7 @@ class Method(NamedTuple):
 
     mode: Literal["keep", "full", "insert", "reevaluate"]
     """Keep the base; apply rules to all facts; apply rules to facts that the overlay adds; maintain or reevaluate."""
-    functions: Functions = ()
+    functions: RuleFunctions | None = None
     in_rounds: bool = False
     """Whether the functions collect new facts in rounds, because new facts may lead to further facts."""
     is_grouped: bool = False
@@ -181,13 +251,17 @@ class CompiledComponent:
     temporal_heads: tuple[int, ...]  # temporal heads
     merged_heads: tuple[int, ...]  # heads with a merge
     layers_of: Callable[[Sequence[str]], Any]  # picks the layers of its inputs from those of all predicates
+    selection: RuleSelection
     maintained_rules: tuple[MaintainedRule, ...] | str | None = None  # see maintainable(), memoised
     methods: dict[tuple[bool, Any], Method] = field(default_factory=dict)  # see Evaluation._choose
     delta_functions: dict[tuple[bool, Any], Functions] = field(default_factory=dict)  # see CompiledProgram.deltas
 
     def functions(self) -> Iterator[RuleFunction]:
         """Yield all functions that were generated."""
-        for functions in (*(method.functions for method in self.methods.values()), *self.delta_functions.values()):
+        for method in self.methods.values():
+            if method.functions is not None:
+                yield from method.functions.generated()
+        for functions in self.delta_functions.values():
             yield from functions
 
     def is_empty_in(self, layers: Sequence[str]) -> bool:
@@ -260,6 +334,7 @@ class CompiledProgram:
             self.volatile |= set(heads)
         rule_counts = Counter(rule.head.key for rule in rules)
         inputs = tuple(sorted({*heads, *positive, *strict}))
+        compiled = () if reason else tuple(self._rule(number, n, rule, rule_counts) for n, rule in enumerate(rules))
         can_group = component.recursive and not reason and all(map(self._can_group, component.predicates))
         return CompiledComponent(
             component,
@@ -267,7 +342,7 @@ class CompiledProgram:
             heads=heads,
             strict_inputs=tuple(sorted(strict)),
             volatile=volatile,
-            rules=() if reason else tuple(self._rule(number, n, rule, rule_counts) for n, rule in enumerate(rules)),
+            rules=compiled,
             interpreter_reason=reason,
             groupable=frozenset(component.predicates if can_group else ()),
             inputs=inputs,
@@ -275,6 +350,7 @@ class CompiledProgram:
             temporal_heads=tuple(i for i in heads if self.temporal[i]),
             merged_heads=tuple(self.ids[key] for key in merges),
             layers_of=itemgetter(*inputs),
+            selection=RuleSelection(compiled, heads),
         )
 
     def _rule(self, component: int, number: int, rule: Rule, rule_counts: Counter[Key]) -> CompiledRule:
@@ -282,9 +358,15 @@ class CompiledProgram:
         aggregation = Aggregation(rule, self.temporal[head]) if rule.clause.aggregates else None
         steps = split_rule(rule, self.program.predicates)
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
+        constants = frozenset(
+            (self.ids[atom.key], column, arg)
+            for atom in (scan.literal.atom for scan in steps.scans())
+            for column, arg in enumerate(atom.args)
+            if not isinstance(arg, Variable | Apply)
+        )
         reads = tuple(sorted({self.ids[premise.atom.key] for premise in relation_premises(rule)}))
         name, is_only = f"rule_{component}_{number}", rule_counts[rule.head.key] == 1
-        return CompiledRule(head, steps, aggregation, name, scans, reads, is_only)
+        return CompiledRule(head, steps, aggregation, name, scans, constants, reads, is_only)
 
     def _can_group(self, key: Key) -> bool:
         i = self.ids[key]
@@ -312,24 +394,34 @@ class CompiledProgram:
         grouped = component.groupable if isinstance(views[component.heads[0]], GroupedView) else ()
         variant = bool(grouped), tuple([views[i].layers for i in component.inputs])
         if variant not in component.delta_functions:
-            component.delta_functions[variant] = self.generate(component, views, "delta", True, grouped)
+            generate = self._generator(component, "delta", True, grouped)
+            component.delta_functions[variant] = tuple(f for rule in component.rules for f in generate(rule, views))
         return component.delta_functions[variant]
 
-    def generate(
+    def functions(
+        self, component: CompiledComponent, mode: Literal["full", "insert"], recurs: bool, grouped: Collection[Key] = ()
+    ) -> RuleFunctions:
+        """Return the functions that apply rules to all facts (``full``) or to facts that the overlay adds (``insert``).
+
+        ``recurs``: the heads collect new facts in rounds.
+        """
+        return RuleFunctions(component.selection, self._generator(component, mode, recurs, grouped))
+
+    def _generator(
         self,
         component: CompiledComponent,
-        views: Sequence[View],
         mode: Literal["full", "insert", "delta"],
         recurs: bool,
-        grouped: Collection[Key] = (),
-    ) -> Functions:
-        """Return the functions of the rules that may derive facts from the layers that hold facts. Raises NotCompiled.
+        grouped: Collection[Key],
+    ) -> Callable[[CompiledRule, Sequence[View]], Functions]:
+        """Return a function that generates those of a rule. That raises NotCompiled.
 
-        The functions apply a rule to all facts (``full``), to the facts that the overlay adds (``insert``), or to the
-        delta of the component's own predicates (``delta``). ``recurs``: the heads collect new facts in rounds.
+        A rule that derives nothing from the layers that hold facts has none. ``delta`` applies a rule to the delta of
+        the component's own predicates.
         """
-        functions: list[RuleFunction] = []
-        for rule in component.rules:
+
+        def generate(rule: CompiledRule, views: Sequence[View]) -> Functions:
+            functions: list[RuleFunction] = []
             deltas: list[tuple[int | None, int | None]] = [(None, None)]  # premise that reads the delta, its predicate
             if mode != "full":
                 heads, inputs = component.heads, component.inputs
@@ -353,7 +445,9 @@ class CompiledProgram:
                 ).compile()
                 if function is not None:
                     functions.append(RuleFunction(rule, source, function))
-        return tuple(functions)
+            return tuple(functions)
+
+        return generate
 
 
 def _has_now(bounds: Iterable[TimeBound]) -> bool:

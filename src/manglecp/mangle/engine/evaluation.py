@@ -183,7 +183,7 @@ class Evaluation:
         self._count_facts(component)
 
     def _derive(self, component: CompiledComponent, method: Method) -> None:
-        mode, functions, in_rounds, is_grouped = method
+        mode, rule_functions, in_rounds, is_grouped = method
         views, shared, facts_of_base = self.views, self.base.views, self.base.facts
         if mode == "keep":
             return
@@ -191,6 +191,7 @@ class Evaluation:
             if component.interpreter_reason or not maintain(self, component):
                 self._reevaluate(component)
             return
+        functions = () if rule_functions is None else rule_functions.possible(views)
         for i in component.heads:
             if views[i] is shared[i]:
                 views[i] = View(facts_of_base[i])
@@ -208,8 +209,7 @@ class Evaluation:
 
     def _choose(self, component: CompiledComponent, is_done: bool) -> Method:
         """Return how to evaluate a component, memoised by ``is_done`` and the layers of its inputs."""
-        views, generate = self.views, self.compiled.generate
-        method = KEEP
+        views, method = self.views, KEEP
         if is_done and not any(views[i].changed for i in component.inputs):
             pass
         elif not is_done or component.is_empty_in(self.base.layers):
@@ -217,10 +217,11 @@ class Evaluation:
             is_grouped = recurs and bool(component.groupable) and not any(views[i].base.facts for i in component.heads)
             if component.interpreter_reason:
                 method = Method("full")
-            elif functions := generate(component, views, "full", recurs, component.groupable if is_grouped else ()):
-                method = Method("full", functions, recurs, is_grouped)
-            elif component.temporal_heads:
-                method = Method("full")
+            else:
+                groupable = component.groupable if is_grouped else ()
+                functions = self.compiled.functions(component, "full", recurs, groupable)
+                if functions.may_derive(views) or component.temporal_heads:
+                    method = Method("full", functions, recurs, is_grouped)
         elif (
             any(views[i].removed for i in component.outer_inputs)
             or component.interpreter_reason
@@ -228,7 +229,7 @@ class Evaluation:
         ):
             method = REEVALUATE  # the component may lose facts
         else:
-            method = Method("insert", generate(component, views, "insert", True), True)
+            method = Method("insert", self.compiled.functions(component, "insert", recurs=True), True)
         return component.methods.setdefault((is_done, component.layers_of(self.layers)), method)
 
     def _count_facts(self, component: CompiledComponent) -> None:

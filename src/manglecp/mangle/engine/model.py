@@ -103,7 +103,7 @@ class EvaluatedModel:
                     uncounted += [r for r in self.program.rules if r.head.key in component.component.predicates]
                 continue
             is_in_base = component in base.done
-            for rule in component.rules:
+            for rule in component.selection.possible(views):
                 head = rule.head
                 if rule in fired:
                     count += 1

@@ -259,8 +259,12 @@ BackwardRules: TypeAlias = dict[Any, list[BackwardRule]]
 
 
 def _index_by_first(rules: list[BackwardRule]) -> BackwardRules:
-    firsts = {None} | {rule.constants.get(0) for rule in rules}
-    return {first: [rule for rule in rules if rule.constants.get(0) in (None, first)] for first in firsts}
+    by_first: BackwardRules = {None: [], **{rule.constants.get(0): [] for rule in rules}}
+    for rule in rules:
+        first = rule.constants.get(0)
+        for bucket in by_first.values() if first is None else (by_first[first],):
+            bucket.append(rule)
+    return by_first
 
 
 class Expiry:
