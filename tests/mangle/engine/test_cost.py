@@ -175,3 +175,20 @@ def test_constraints_of_a_base_are_not_checked_again() -> None:
         base.evaluate(request, now=NOW)  # what is found once about the base
         counts.append(lines(partial(base.evaluate, request, now=NOW)))
     assert counts[1] < counts[0] * MORE
+
+
+def test_rules_of_other_intents_cost_nothing() -> None:
+    """A request visits the rules whose constants have a fact; others are not even generated."""
+    bases = []
+    for intents in (30, 300):
+        rules = (
+            "Decl asked(I) bound [/string].\nDecl size(N) bound [/number].\nDecl tool(I, N) bound [/string, /number].\n"
+        )
+        rules += "".join(f'tool("i{i}", N) :- asked("i{i}"), size(N), N > {i}.\n' for i in range(intents))
+        bases.append(load(rules).base([Fact("size", (i,)) for i in range(400)]))
+    request = [Fact("asked", ("i7",))]
+    assert len(bases[1].evaluate(request, now=NOW).rows(("tool", 2))) == 392
+    assert sum(1 for component in bases[1].compiled.components for _ in component.functions()) == 1
+    is_no_dearer([partial(base.evaluate, request, now=NOW) for base in bases])
+    for base in bases:
+        assert base.evaluate(request, now=NOW).rules_fired() == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from manglecp.mangle.engine import compiled
 from tests.effort import effort
 from tests.mangle import generate
 from tests.mangle.engine.programs import NOW, Made, made, shrunk
@@ -58,10 +59,28 @@ def test_plain_programs(batch: int) -> None:
         check(plain(seed), seed)
 
 
+@pytest.mark.parametrize("batch", range(4))
+def test_programs_whose_rules_are_selected_by_constants(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "FEW_RULES", 0)
+    monkeypatch.setattr(compiled, "FEW_FACTS", 1_000)
+    for seed in range(50_000 + batch * BATCH, 50_000 + (batch + 1) * BATCH):
+        check(made(seed), seed)
+        check(plain(seed), seed)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("batch", range(20))
 def test_many_programs(batch: int) -> None:
     for seed in range(100_000 + batch * 1_000, 100_000 + (batch + 1) * 1_000):
+        check(made(seed), seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("batch", range(10))
+def test_many_programs_whose_rules_are_selected_by_constants(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "FEW_RULES", 0)
+    monkeypatch.setattr(compiled, "FEW_FACTS", 1_000)
+    for seed in range(200_000 + batch * 1_000, 200_000 + (batch + 1) * 1_000):
         check(made(seed), seed)
 
 

@@ -628,6 +628,9 @@ class Generator(Code):
         i = self.ids[clause.head.key]
         parts = [self.expression(arg) for arg in clause.head.args]
         if self.is_temporal(clause.head.key):
+            if any(isinstance(arg, syntax.Apply) for arg in clause.head.args):  # which may raise, for any interval
+                self.write(f"head = {tuple_text(parts)}")
+                parts = [f"head[{column}]" for column in range(len(parts))]
             parts += ["start", "end"]
             self._write_head_interval()
         if clause.head.key in self.grouped:

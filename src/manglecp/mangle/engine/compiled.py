@@ -149,8 +149,8 @@ class RuleFunction:
 
 
 Functions: TypeAlias = tuple[RuleFunction, ...]
-_FEW_RULES: Final = 16
-_FEW_FACTS: Final = 16
+FEW_RULES: Final = 16
+FEW_FACTS: Final = 16
 
 
 class RuleSelection:
@@ -174,11 +174,11 @@ class RuleSelection:
         for number, rule in enumerate(rules):
             found = [value for i, column, value in rule.constants if (i, column) == (self._predicate, self._column)]
             (self._by_value.setdefault(found[0], []) if found else self._others).append(number)
-        self.is_useful = len(self._by_value) > _FEW_RULES
+        self.is_useful = len(self._by_value) > FEW_RULES
 
     def possible(self, views: Sequence[View]) -> Sequence[CompiledRule]:
         """Return the rules that may have an instance, in their order."""
-        if not self.is_useful or len(view := views[self._predicate]) > _FEW_FACTS:
+        if not self.is_useful or len(view := views[self._predicate]) > FEW_FACTS:
             return self._rules
         numbers = [*self._others]
         for value in {fact[self._column] for fact in view}:
@@ -358,9 +358,11 @@ class CompiledProgram:
         aggregation = Aggregation(rule, self.temporal[head]) if rule.clause.aggregates else None
         steps = split_rule(rule, self.program.predicates)
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
+        # Not after a premise that may raise: a rule that is not visited raises nothing.
+        safe_scans = (scan for scan in steps.scans() if scan.segment < min(steps.barriers, default=scan.segment + 1))
         constants = frozenset(
             (self.ids[atom.key], column, arg)
-            for atom in (scan.literal.atom for scan in steps.scans())
+            for atom in (scan.literal.atom for scan in safe_scans)
             for column, arg in enumerate(atom.args)
             if not isinstance(arg, Variable | Apply)
         )
