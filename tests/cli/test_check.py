@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -203,3 +205,11 @@ def test_warnings_say_where(run: Run, folder: Path, write: Write) -> None:
     assert json.loads(run("check", "sight", "--strict", "--json").stdout)["ok"] is False
     write("sight/pack.toml", intents + 'required_facts = ["seen"]\n')
     assert "error[pack]: pack.toml:4: required_facts of the intent 'repair' names seen" in run("check", "sight").stderr
+
+
+def test_a_pipe_in_a_pack_is_not_waited_for(run: Run, folder: Path) -> None:
+    shutil.copytree(Path(__file__).parents[2] / "examples" / "incident", folder / "pack")
+    os.mkfifo(folder / "pack" / "facts" / "p.csv")
+    shown = run("check", "pack")
+    assert shown.exit_code == 1
+    assert shown.stderr.startswith("error[pack]: facts/p.csv: neither a file nor a folder\n")

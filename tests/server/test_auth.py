@@ -252,6 +252,8 @@ def _hs256_with_the_public_key() -> str:
         pytest.param(lambda: token(sub=None), id="of no subject"),
         pytest.param(lambda: token(sub="local"), id="of a subject that is ours"),
         pytest.param(lambda: token(sub="line\nbreak"), id="of a subject with a line break"),
+        pytest.param(lambda: token(sub="ann\u200b"), id="of a subject that looks like another"),
+        pytest.param(lambda: token(sub="ann\u009b1m"), id="of a subject with a control character"),
         pytest.param(lambda: token(scope={"a": 1}), id="with strange permissions"),
         pytest.param(lambda: token(STRANGER), id="signed by a stranger"),
         pytest.param(lambda: token(STRANGER, kid="z"), id="with an unknown key"),

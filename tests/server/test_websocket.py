@@ -9,7 +9,7 @@ import socket
 from typing import Any
 
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from manglecp.intent import Identity
 from manglecp.server import binding, listener, websocket
@@ -148,6 +148,24 @@ async def test_a_client_authenticates_before_it_asks() -> None:
         async with h.websocket() as third:  # nothing is remembered (TRANS-08)
             await hear(third)
             assert (await ask(third, intent("f")))["payload"]["code"] == "auth_required"
+
+
+async def test_one_address_cannot_hold_all_connections_without_a_credential(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket, "_UNAUTHENTICATED_SHARE", 512)  # two of 1,024
+    async with house(auth=Tokens({"good": Identity("ann", frozenset(), "user")})) as h, h.websocket() as known:
+        await ask(known, authenticate("a", "good"))
+        async with h.websocket(), h.websocket() as second:
+            with pytest.raises(InvalidStatus) as refused:
+                await h.websocket()
+            body = json.loads(refused.value.response.body or b"")
+            assert (body["payload"]["code"], refused.value.response.status_code) == ("rate_limited", 429)
+            await ask(second, authenticate("b", "good"))  # does not count any more
+            async with h.websocket() as third:
+                assert (await hear(third))["type"] == "manifest"
+        async with h.websocket() as next_one, h.websocket():  # the others are closed
+            assert (await hear(next_one))["type"] == "manifest"
+    async with house() as h, h.websocket(), h.websocket(), h.websocket() as anonymous:  # no credential is needed
+        assert (await hear(anonymous))["type"] == "manifest"
 
 
 async def test_connections_are_not_for_those_who_never_say_who_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,3 +151,15 @@ def test_rules_with_a_dangerous_temporal_recursion_are_never_served() -> None:
 def test_codes_that_requests_meet_are_said_to_be_done() -> None:
     for code in (*REQUESTS, "auth_required", "auth_insufficient", "internal_error"):
         assert REGISTER[code][0].status == "done"
+
+
+def test_parameters_of_an_intent_count_as_facts() -> None:
+    def code(facts: int, params: int) -> Any:
+        request = asking(*[fact("seen", str(n)) for n in range(facts)])
+        request["payload"]["intent"]["params"] = {f"p{n}": n for n in range(params)}
+        return answered(request)["payload"]
+
+    assert "code" not in code(2, 3)
+    for facts, params in ((3, 3), (0, 6)):
+        error = code(facts, params)
+        assert (error["code"], error["details"]) == ("too_many_facts", {"limit": 5, "actual": 6})

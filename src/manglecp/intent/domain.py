@@ -344,6 +344,9 @@ class _Loader:
             path = Path(path_text)
             is_inside = self.pack.folder and path.is_relative_to(self.pack.folder)
             name = str(path.relative_to(self.pack.folder)) if is_inside else path.name
+            if is_inside and path_text not in self.pack.fact_digests:  # it could not be read, which is reported
+                self.all_readable = False
+                continue
             try:
                 new = read_facts([FactFile(path, name=name, sha256=self.pack.fact_digests.get(path_text))], program)
             except mangle.MangleError as error:

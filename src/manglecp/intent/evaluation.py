@@ -127,11 +127,18 @@ def _check_intent(domain: Domain, name: str, identity: Identity) -> None:
 
 
 def read_facts(domain: Domain, intent: Intent | None, facts: list[Any], now: int) -> list[Fact]:
-    """Return the client's facts for an intent, upgrades included. Raises WireError."""
+    """Return the client's facts for an intent, upgrades included. Raises WireError.
+
+    The parameters of the intent count as facts towards the limit, whether a rule reads them or not.
+    """
+    limit = domain.pack.settings.limits.max_facts_per_request
+    param_count = 0 if intent is None else len(intent.params or ())
+    if param_count and len(facts) + param_count > limit:
+        raise wire.too_many_facts(len(facts) + param_count, limit)
     required = () if intent is None else domain.required.get(intent.name, ())
     if not facts and not required:
         return []
-    return domain.profile.read(facts, now, limit=domain.pack.settings.limits.max_facts_per_request, required=required)
+    return domain.profile.read(facts, now, limit=limit, required=required)
 
 
 def _effective_limits(server: EffectiveLimits, constraints: Constraints) -> EffectiveLimits:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
@@ -24,6 +25,7 @@ _UNSUPPORTED_DATA: Final = 1003
 _POLICY_VIOLATION: Final = 1008
 AUTHENTICATION_SECONDS: Final = 30.0
 """The time limit for authentication, on servers that require it."""
+_UNAUTHENTICATED_SHARE: Final = 8
 _REVOKED: Final = "the credential is no longer valid"
 _LAST_MESSAGES_SECONDS: Final = 5.0
 """The time limit for unsent messages when the server ends."""
@@ -33,10 +35,11 @@ class WebSocketEndpoint:
     """An ASGI application for WebSocket connections."""
 
     def __init__(self, core: Core, *, limit: int = 1_024) -> None:
-        """Accept at most ``limit`` connections at the same time."""
+        """Accept at most ``limit`` connections at the same time; of one address, an eighth that are unauthenticated."""
         self._core = core
         self._limit = limit
         self._open_count = 0
+        self._sessions: defaultdict[str, set[Session]] = defaultdict(set)  # the open sessions of each address
         self._end_requested = asyncio.Event()
         self._all_closed = asyncio.Event()
         self._all_closed.set()
@@ -47,10 +50,15 @@ class WebSocketEndpoint:
         await self._all_closed.wait()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        retry_after_ms = self._core.settings.retry_after_ms
         if self._open_count >= self._limit:
-            retry_after_ms = self._core.settings.retry_after_ms
             error = WireError("server_not_ready", "Too many connections are open", retry_after_ms=retry_after_ms)
             await refuse_websocket(receive, send, error)
+            return
+        sessions = self._sessions.get(_address(scope), ())
+        if sum(session.identity is None for session in sessions) >= self._limit // _UNAUTHENTICATED_SHARE:
+            text = "Too many connections from your address have not authenticated"
+            await refuse_websocket(receive, send, WireError("rate_limited", text, retry_after_ms=retry_after_ms))
             return
         self._open_count += 1
         self._all_closed.clear()
@@ -70,11 +78,20 @@ class WebSocketEndpoint:
         async def send_text(data: bytes) -> None:
             await send({"type": "websocket.send", "text": data.decode()})
 
-        peer = scope["client"][0] if scope.get("client") else None
-        session = self._core.session("websocket", peer=peer, send=send_text)
+        address = _address(scope)
+        session = self._core.session("websocket", peer=address or None, send=send_text)
         credential = credential_of(scope[HEADERS], self._core.auth)
         if credential is not None:
             session.set_credential(*credential)
+        self._sessions[address].add(session)
+        try:
+            await self._run(session, receive, send)
+        finally:
+            self._sessions[address].discard(session)
+            if not self._sessions[address]:
+                del self._sessions[address]
+
+    async def _run(self, session: Session, receive: Receive, send: Send) -> None:
         async with session:
             read_task = asyncio.create_task(_read(session, receive))
             lost_task = asyncio.create_task(session.lost.wait())
@@ -101,6 +118,10 @@ class WebSocketEndpoint:
             finally:
                 for task in tasks:
                     task.cancel()
+
+
+def _address(scope: Scope) -> str:
+    return scope["client"][0] if scope.get("client") else ""
 
 
 async def _read(session: Session, receive: Receive) -> int | None:

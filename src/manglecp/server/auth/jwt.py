@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import jwt
 
+from manglecp.base.text import escape_invisible
 from manglecp.intent import Identity
 from manglecp.server.auth_config import ResourceMetadata
 from manglecp.server.binding import is_loopback
@@ -152,7 +153,9 @@ class JwtAuth:
                 return None  # NaN and infinity, too: such a token would never expire
         if now >= expires + _LEEWAY_SECONDS or now < begins - _LEEWAY_SECONDS:
             return None
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED or name in self._reserved_names:
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or escape_invisible(name) != name:
+            return None  # two names that look alike in an approval or a log
+        if name in _RESERVED or name in self._reserved_names:
             return None
         permissions = claims.get(self._settings.permissions, ())
         if isinstance(permissions, str):
