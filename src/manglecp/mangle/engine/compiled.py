@@ -178,7 +178,10 @@ class RuleSelection:
 
     def possible(self, views: Sequence[View]) -> Sequence[CompiledRule]:
         """Return the rules that may have an instance, in their order."""
-        if not self.is_useful or len(view := views[self._predicate]) > FEW_FACTS:
+        if not self.is_useful:
+            return self._rules
+        view = views[self._predicate]
+        if len(view) > FEW_FACTS:
             return self._rules
         numbers = [*self._others]
         for value in {fact[self._column] for fact in view}:
@@ -196,11 +199,11 @@ class RuleFunctions:
         self._selection = selection
         self._generate = generate
         self._by_rule: dict[CompiledRule, Functions] = {}
-        self._all: Functions | None = None  # the functions of all rules, if all may have an instance
+        self._all: Functions | None = None  # the functions of all rules, if no selection of rules is useful
 
     def possible(self, views: Sequence[View]) -> Functions:
         """Return the functions of the rules that may have an instance. Raises NotCompiled."""
-        if self._all is not None and not self._selection.is_useful:
+        if self._all is not None:
             return self._all
         rules = self._selection.possible(views)
         for rule in rules:
