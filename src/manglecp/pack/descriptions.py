@@ -18,6 +18,8 @@ from manglecp.base.suggestions import closest_match
 from manglecp.base.text import find_invisible, find_invisible_in, replace_invisible
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import ActionDescription, ExternalDescription, GeneratorDescription
+from manglecp.pack.secrets import SecretUse
+from manglecp.pack.settings import SECRET_NAME
 from manglecp.wire import compile_schema
 
 _MAX_SCHEMA: Final = 262_144  # bytes
@@ -52,6 +54,7 @@ class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
     tool: bool = True
     external: dict[str, Any] | None = None
     generator: dict[str, Any] | None = None
+    secrets: tuple[SecretUse, ...] = ()
 
 
 def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Iterator[ToolReader]:
@@ -86,6 +89,8 @@ class ToolReader:
             self.report(f"its description holds the invisible character {hidden[1]}", "remove it")
         if any(map(find_invisible, (tool.name, *tool.side_effects, *tool.capabilities.spawn))):
             self.report("a word of its listing holds an invisible character", "remove it")
+        if not all(SECRET_NAME.fullmatch(use.name) for use in tool.secrets):
+            self.report("a secret is named in upper case, such as GITHUB_TOKEN")
 
     def report(self, message: str, fix: str | None = None) -> None:
         self.valid = False
@@ -104,7 +109,7 @@ class ToolReader:
         tool = self.tool
         common = {"name": tool.name, "aid": tool.aid, "description": tool.description, "spawn": tool.capabilities.spawn}
         try:
-            return msgspec.convert({**members, **common}, kind)
+            return msgspec.convert({**members, **common, "secrets": tool.secrets}, kind)
         except msgspec.ValidationError:
             self.report(f"its declaration as {what} is invalid")
             return None
@@ -212,6 +217,7 @@ def _read_action(reader: ToolReader) -> ActionDescription:
         spawn=tool.capabilities.spawn,
         preview=tool.preview,
         tool=tool.tool,
+        secrets=tool.secrets,
     )
 
 

@@ -8,6 +8,7 @@ rules. Python files are described by hosts (:mod:`.host_listing`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -92,10 +93,22 @@ class _PackReader:
             externals_file=externals_file,
             generators=generators,
             generators_file=generators_file,
-            warnings=self._problems.warnings,
         )
+        self._check_secrets(pack)
         self._raise_if_errors(pack)
-        return pack
+        return replace(pack, warnings=self._problems.warnings)
+
+    def _check_secrets(self, pack: Pack) -> None:
+        declared = pack.settings.secrets
+        for file, name, use in pack.secret_uses:
+            if use.name not in declared:
+                similar = closest_match(use.name, declared)
+                fix = f"did you mean {similar}?" if similar else f"add [secrets.{use.name}] to pack.toml"
+                self._problems.add(file, f"{name}: the pack declares no secret {use.name}", fix=fix)
+        if not self._problems.any_error:
+            for secret in sorted(declared.keys() - {use.name for _, _, use in pack.secret_uses}):
+                message = f"secrets.{secret}: no action, external predicate or fact generator takes it"
+                self._problems.warn(FILE, message, fix="remove it")
 
     def _raise_if_errors(self, pack: Pack) -> None:
         """Raise :class:`PackError` if there are errors, with the syntax errors of the rules too."""

@@ -84,10 +84,14 @@ class Request:
 
 
 class ResponseReader:
-    """The lines of one host, and its open request. ``limit`` is the most bytes of one answer."""
+    """The lines of one host, and its open request.
 
-    def __init__(self, limit: int = MAX_OUTPUT) -> None:
+    ``limit`` is the most bytes of one answer. ``redact`` removes secrets from texts for errors.
+    """
+
+    def __init__(self, limit: int = MAX_OUTPUT, redact: Callable[[str], str] = str) -> None:
         self._lines = LineBuffer(limit)
+        self._redact = redact
         self.request: Request | None = None
         self.spoiled = False
 
@@ -125,7 +129,8 @@ class ResponseReader:
         try:
             document = decode(line)
         except ValueError as error:
-            return Loss("parse_error", f"the answer is not a JSON object: {error}; it begins {line[:200]!r}")
+            beginning = self._redact(line.decode("utf-8", "replace"))[:200]
+            return Loss("parse_error", f"the answer is not a JSON object: {error}; it begins {beginning!r}")
         call_id = document.get("call_id")
         if call_id is not None and request.call_id is not None and call_id != request.call_id:
             return Loss("crash", "the host answered another call than the open one")
