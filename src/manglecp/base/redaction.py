@@ -1,7 +1,8 @@
 """Redaction by value: replaces secret values in texts and JSON documents by ``[secret NAME]``.
 
-A value is found as it is, and as the usual encoders write it: JSON, ``repr``, URL and base64 (also inside a longer
-base64 text). This prevents accidents, not malice: code that has a value can encode it in ways that are not found.
+A value, or a line of it, is found as it is and as the usual encoders write it: JSON (also in JSON), ``repr``, URL and
+base64 (also inside a longer base64 text). This prevents accidents, not malice: code that has a value can encode it in
+ways that are not found.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, quote_plus
 from weakref import WeakSet
 
+MIN_LENGTH: Final = 8  # characters; redacting a shorter value would garble texts that contain it by chance
 _MIN_TRUNCATED: Final = 200  # characters; hosts truncate no shorter text
 _MIN_EDGE: Final = 4  # characters of a value that are recognised at the end of a truncated text
 
@@ -43,7 +45,9 @@ class Redactor:
     def add(self, value: SecretValue) -> None:
         with self._lock:
             self._values.add(value)
-            forms = {form: f"[secret {each.name}]" for each in self._values for form in _escape(_encode(each.text))}
+            forms = {
+                form: f"[secret {each.name}]" for each in self._values for form in _escape(_escape(_encode(each.text)))
+            }
             self._escaped_forms = tuple(_escape(forms))
             self._forms = tuple(sorted(forms.items(), key=lambda item: (-len(item[0]), item)))
 
@@ -95,6 +99,7 @@ class Redactor:
 def _encode(text: str) -> Iterator[str]:
     """Yield the forms of a value that are not JSON."""
     data = text.encode()
+    yield from (line for line in text.splitlines() if len(line) >= MIN_LENGTH)
     yield from (text, repr(text)[1:-1], repr(data)[2:-1], quote(text), quote(text, safe=""), quote_plus(text))
     for offset, start in ((0, 0), (1, 2), (2, 3)):  # bytes before the value; characters that depend on these bytes
         end = -1 if (offset + len(data)) % 3 else None  # the last character depends on the byte after the value

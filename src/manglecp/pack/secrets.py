@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from manglecp.base.redaction import Redactor, SecretValue
+from manglecp.base.redaction import MIN_LENGTH, Redactor, SecretValue
 from manglecp.base.suggestions import did_you_mean
 from manglecp.pack.settings import SECRET_NAME
 from manglecp.pack.toml_reader import TomlTable
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _COMMAND_SECONDS: Final = 10.0
 _VALID_SECONDS: Final = 60.0  # how long the output of a command is used
 _RETRY_SECONDS: Final = 5.0
-_MIN_LENGTH: Final = 8  # characters; the redaction of a shorter value would garble texts that have it by chance
 _MAX_BYTES: Final = 8_192
 _RECENT: Final = 8  # values of a secret that are redacted although no host holds them
 _TEXT: Final = re.compile(r"[^\0]{1,4096}")
@@ -168,8 +167,8 @@ class SecretProvider:
             text = data.removesuffix(b"\n").removesuffix(b"\r").decode()
         except UnicodeDecodeError:
             raise SecretError(f"the secret {name} is not UTF-8 text") from None
-        if len(text) < _MIN_LENGTH:
-            raise SecretError(f"the secret {name} has less than {_MIN_LENGTH} characters: it could not be redacted")
+        if len(text) < MIN_LENGTH:
+            raise SecretError(f"the secret {name} has less than {MIN_LENGTH} characters: it could not be redacted")
         if len(data) > _MAX_BYTES:
             raise SecretError(f"the secret {name} has more than {_MAX_BYTES:,} bytes")
         recent = self._recent.setdefault(name, deque(maxlen=_RECENT))
