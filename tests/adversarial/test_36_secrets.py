@@ -18,7 +18,7 @@ import pytest
 from manglecp import Client
 from manglecp.client import ClientError
 from tests.adversarial._leaking import CANARIES, clean, leaking_pack
-from tests.server.test_serve import PATIENCE, Process, process
+from tests.server.test_serve import PATIENCE, process
 from tests.store.postgres import postgres_url
 
 __all__ = ["postgres_url"]
@@ -68,8 +68,8 @@ async def _leak(url: str) -> list[str]:
     return heard
 
 
-def _processes(server: Process) -> Iterator[bytes]:
-    """The command line of every process, and the environment of each host of the server."""
+def _processes() -> Iterator[bytes]:
+    """The command line of every process, and the environment of each host."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             try:
@@ -133,7 +133,7 @@ def test_secrets_that_actions_leak_by_accident_are_found_nowhere(
     options = ["--http", "127.0.0.1:0", "--store", store, "--config", str(source), "--log-level", "debug"]
     with process(folder, "serve", str(pack), *options) as server:
         heard = asyncio.run(_leak(server.url()))
-        clean(_processes(server))
+        clean(_processes())
         assert server.end() == 0
         log = server.said()
     clean([*heard, log])

@@ -91,8 +91,8 @@ class Redactor:
                 return {self.text(name): self._redact(member) for name, member in value.items()}
             case list():
                 return [self._redact(item) for item in value]
-            case int() if (text := str(value)) != (redacted := self.text(text)) and redacted.startswith("[secret "):
-                return redacted
+            case int():
+                return dict(self._forms).get(str(value), value)
         return value
 
 
@@ -100,7 +100,15 @@ def _encode(text: str) -> Iterator[str]:
     """Yield the forms of a value that are not JSON."""
     data = text.encode()
     yield from (line for line in text.splitlines() if len(line) >= MIN_LENGTH)
-    yield from (text, repr(text)[1:-1], repr(data)[2:-1], quote(text), quote(text, safe=""), quote_plus(text))
+    yield from (
+        text,
+        repr(text)[1:-1],
+        ascii(text)[1:-1],
+        repr(data)[2:-1],
+        quote(text),
+        quote(text, safe=""),
+        quote_plus(text),
+    )
     for offset, start in ((0, 0), (1, 2), (2, 3)):  # bytes before the value; characters that depend on these bytes
         end = -1 if (offset + len(data)) % 3 else None  # the last character depends on the byte after the value
         for encode in (b64encode, urlsafe_b64encode):

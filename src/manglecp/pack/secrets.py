@@ -31,7 +31,9 @@ _VALID_SECONDS: Final = 60.0  # how long the output of a command is used
 _RETRY_SECONDS: Final = 5.0
 _MAX_BYTES: Final = 8_192
 _RECENT: Final = 8  # values of a secret that are redacted although no host holds them
-_TEXT: Final = re.compile(r"[^\0]{1,4096}")
+_WORD: Final = re.compile(r"[^\0]{1,4096}", re.DOTALL)
+_PATH: Final = re.compile(r"/[^\0]*")
+_Kind: TypeAlias = Literal["env", "file", "command"]
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -50,7 +52,7 @@ class SecretError(Exception):
 class SecretSource:
     """The source of a value: the name of an environment variable, the path of a file, or the words of a command."""
 
-    kind: Literal["env", "file", "command"]
+    kind: _Kind
     words: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -73,17 +75,17 @@ def read_secret_sources(secrets: TomlTable) -> dict[str, SecretSource]:
         table = secrets.section(name)
         if not SECRET_NAME.fullmatch(name):
             secrets.report(name, "a secret is named in upper case, such as GITHUB_TOKEN")
-        variable = table.text("env", None, pattern=_VARIABLE, takes="the name of an environment variable")
-        file = table.text("file", None)
-        command = table.texts("command", _TEXT, "a word of a command", unique=False)
+        words_by_kind: tuple[tuple[_Kind, tuple[str, ...]], ...] = (
+            ("env", (table.text("env", "", pattern=_VARIABLE, takes="the name of an environment variable"),)),
+            ("file", (table.text("file", "", pattern=_PATH, takes="an absolute path"),)),
+            ("command", table.texts("command", _WORD, "a word of a command", unique=False)),
+        )
         table.finish()
-        if sum(key in table for key in ("env", "file", "command")) != 1:
-            table.report(None, "has one source", 'write env = "…", file = "…" or command = ["…"]')
-        elif file is not None and not file.startswith("/"):
-            table.report("file", "takes an absolute path")
-        elif variable or file or command:
-            kind: Literal["env", "file", "command"] = "env" if variable else "file" if file else "command"
-            sources[name] = SecretSource(kind, command or (variable or file or "",))
+        found = [SecretSource(kind, words) for kind, words in words_by_kind if any(words)]
+        if len(found) == 1:
+            sources[name] = found[0]
+        else:
+            table.report(None, "takes one source", 'write env = "…", file = "/…" or command = ["…"]')
     return sources
 
 
