@@ -51,19 +51,17 @@ def test_all_kinds_of_functions_take_secrets(tmp_path: Path) -> None:
     files = {"pack.toml": '[secrets.TOKEN]\n[params.root]\ndefault = "x"\n', "rules/a.mg": RULES + decls}
     files |= {"externals.py": HEAD + external, "facts.py": HEAD + facts, "actions.py": TEXT.format("TOKEN", "")}
     pack = read_pack(write(tmp_path, files))
-    assert sorted(pack.secret_uses) == [
-        ("actions.py", "hello", SecretUse("TOKEN", True)),
-        ("externals.py", "near", SecretUse("TOKEN", True)),
-        ("facts.py", "seen", SecretUse("TOKEN", True)),
-    ]
+    for described in (pack.actions["hello"], pack.externals["near"], pack.generators["seen"]):
+        assert described.secrets == (SecretUse("TOKEN", required=True),)
     assert pack.generators["seen"].settings == ("root",)
 
 
 @pytest.mark.parametrize(
     ("toml", "actions", "file", "told"),
     [
-        ("[secrets.TOKENS]", TEXT.format("TOKEN", ""), "actions.py", "the pack declares no secret TOKEN"),
-        ("[secrets.token]", TEXT.format("token", ""), "pack.toml", "named in upper case"),
+        ("[secrets.TOKENS]", TEXT.format("TOKEN", ""), "actions.py", "pack.toml declares no secret TOKEN"),
+        ("[secrets.token]", TEXT.format("TOKEN", ""), "pack.toml", "named in upper case"),
+        ("[secrets.TOKEN]", TEXT.format("token", ""), "actions.py", "the listing of a function is invalid"),
         ("[secrets.TOKEN]\nvalue = 'x'", TEXT.format("TOKEN", ""), "pack.toml", "unknown key"),
         ("", TEXT.format("TOKEN", "").replace("Annotated[str", "Annotated[int"), "actions.py", "a secret is one text"),
         (
@@ -141,9 +139,7 @@ def test_a_command_is_run_again_after_its_time(tmp_path: Path, monkeypatch: pyte
     file, runs = tmp_path / "token", tmp_path / "runs"
     file.write_text("first-value\n")
     secrets = provider("command", "sh", "-c", f"echo x >> {runs}; cat {file}")
-    assert secrets.may_block([SecretUse("TOKEN", True)])
     assert [value(secrets).text for _ in range(3)] == ["first-value"] * 3
-    assert not secrets.may_block([SecretUse("TOKEN", True)])
     assert runs.read_text() == "x\n"
     file.write_text("second-value\n")
     monkeypatch.setattr("manglecp.pack.secrets._VALID_SECONDS", 0.0)
@@ -178,22 +174,18 @@ def test_a_value_has_a_length(tmp_path: Path, content: bytes, told: str) -> None
 
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path, told in ((tmp_path / "pipe", "is not a regular file"), (tmp_path, "is not a regular file")):
+    for path, told in (("pipe", "is missing or empty"), ("", "Is a directory"), ("pipe/x", "Not a directory")):
         with pytest.raises(SecretError, match=told):
-            value(provider("file", str(path)))
+            value(provider("file", str(tmp_path / path)))
 
 
-def test_the_operator_is_told_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_sees_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOKEN", raising=False)
     files = {**BASE, "pack.toml": "[secrets.TOKEN]\n", "actions.py": TEXT.format("TOKEN", "")}
-    pack = read_pack(write(tmp_path, files))
-    secrets = SecretProvider({"TOKENS": SecretSource("env", ("X",))})
-    assert list(secrets.problems(pack)) == [
-        "the pack declares no secret TOKENS; did you mean TOKEN?",
-        "the secret TOKEN has no value: the environment variable TOKEN is missing or empty",
-    ]
+    pack = read_pack(write(tmp_path / "pack", files))
+    described = {"name": "TOKEN", "source": "the environment variable TOKEN", "available": False}
+    assert SecretProvider().describe(pack) == [described]
     monkeypatch.setenv("TOKEN", "canary-value")
-    assert list(SecretProvider().problems(pack)) == []
-    assert SecretProvider().describe(pack) == [
-        {"name": "TOKEN", "source": "the environment variable TOKEN", "available": True}
-    ]
+    assert SecretProvider().describe(pack) == [{**described, "available": True}]
+    (source,) = provider("command", "sh", "canary-value").describe(pack)
+    assert (source["source"], source["available"]) == ("the command sh", True)

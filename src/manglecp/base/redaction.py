@@ -11,6 +11,7 @@ import json
 import threading
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 from weakref import WeakSet
@@ -20,17 +21,12 @@ _MIN_TRUNCATED: Final = 200  # characters; hosts truncate no shorter text
 _MIN_EDGE: Final = 4  # characters of a value that are recognised at the end of a truncated text
 
 
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class SecretValue:
-    """A value with the name of its secret; its ``repr`` has no value."""
+    """A value with the name of its secret."""
 
-    __slots__ = ("__weakref__", "name", "text")
-
-    def __init__(self, name: str, text: str) -> None:
-        self.name: Final = name
-        self.text: Final = text
-
-    def __repr__(self) -> str:
-        return f"SecretValue({self.name!r})"
+    name: str
+    text: str = field(repr=False)
 
 
 class Redactor:
@@ -39,7 +35,7 @@ class Redactor:
     def __init__(self) -> None:
         self._values: WeakSet[SecretValue] = WeakSet()
         self._lock = threading.Lock()
-        self._forms: tuple[tuple[str, str], ...] = ()  # forms of values with their replacements, the longest first
+        self._forms: dict[str, str] = {}  # replacements by the form of a value, the longest form first
         self._escaped_forms: tuple[str, ...] = ()  # the forms as they may appear in JSON text
 
     def add(self, value: SecretValue) -> None:
@@ -49,15 +45,15 @@ class Redactor:
                 form: f"[secret {each.name}]" for each in self._values for form in _escape(_escape(_encode(each.text)))
             }
             self._escaped_forms = tuple(_escape(forms))
-            self._forms = tuple(sorted(forms.items(), key=lambda item: (-len(item[0]), item)))
+            self._forms = dict(sorted(forms.items(), key=lambda item: -len(item[0])))
 
     def text(self, text: str, *, truncated: bool = False) -> str:
         """Return the text without values; ``truncated``: also without parts of values at its beginning and end."""
-        for form, mark in self._forms:
+        for form, mark in self._forms.items():
             if form in text:
                 text = text.replace(form, mark)
         if truncated and len(text) >= _MIN_TRUNCATED:
-            for form, mark in self._forms:
+            for form, mark in self._forms.items():
                 text = _redact_edges(text, form, mark)
         return text
 
@@ -74,41 +70,34 @@ class Redactor:
 
     def answer(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return an answer or a report of a host without values. Members named ``…_json`` are JSON text."""
-        return {name: self._member(name, value) for name, value in document.items()} if self._forms else document
+        return {name: self._redact(value, name) for name, value in document.items()} if self._forms else document
 
-    def _member(self, name: str, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.json_text(value) if name.endswith("_json") else self.text(value, truncated=True)
-        if isinstance(value, dict):
-            return {key: self._member(key, member) for key, member in value.items()}
-        return value
-
-    def _redact(self, value: Any) -> Any:
+    def _redact(self, value: Any, member: str | None = None) -> Any:
+        """Return a JSON value without secret values; ``member`` is its name in an answer, whose texts are truncated."""
         match value:
+            case str() if member is not None and member.endswith("_json"):
+                return self.json_text(value)
             case str():
-                return self.text(value)
+                return self.text(value, truncated=member is not None)
             case dict():
-                return {self.text(name): self._redact(member) for name, member in value.items()}
+                return {self.text(name): self._redact(item, member and name) for name, item in value.items()}
             case list():
-                return [self._redact(item) for item in value]
+                return [self._redact(item, member) for item in value]
             case int():
-                return dict(self._forms).get(str(value), value)
+                return self._forms.get(str(value), value)
         return value
+
+
+def _forms(text: str) -> set[str]:
+    """Return the forms in which a value may appear in a text, also in JSON of JSON."""
+    return _escape(_escape(_encode(text)))
 
 
 def _encode(text: str) -> Iterator[str]:
-    """Yield the forms of a value that are not JSON."""
     data = text.encode()
     yield from (line for line in text.splitlines() if len(line) >= MIN_LENGTH)
-    yield from (
-        text,
-        repr(text)[1:-1],
-        ascii(text)[1:-1],
-        repr(data)[2:-1],
-        quote(text),
-        quote(text, safe=""),
-        quote_plus(text),
-    )
+    yield from (repr(text)[1:-1], ascii(text)[1:-1], repr(data)[2:-1])
+    yield from (text, quote(text), quote(text, safe=""), quote_plus(text))
     for offset, start in ((0, 0), (1, 2), (2, 3)):  # bytes before the value; characters that depend on these bytes
         end = -1 if (offset + len(data)) % 3 else None  # the last character depends on the byte after the value
         for encode in (b64encode, urlsafe_b64encode):

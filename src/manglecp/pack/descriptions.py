@@ -19,7 +19,6 @@ from manglecp.base.text import find_invisible, find_invisible_in, replace_invisi
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import ActionDescription, ExternalDescription, GeneratorDescription
 from manglecp.pack.secrets import SecretUse
-from manglecp.pack.settings import SECRET_NAME
 from manglecp.wire import compile_schema
 
 _MAX_SCHEMA: Final = 262_144  # bytes
@@ -89,8 +88,6 @@ class ToolReader:
             self.report(f"its description holds the invisible character {hidden[1]}", "remove it")
         if any(map(find_invisible, (tool.name, *tool.side_effects, *tool.capabilities.spawn))):
             self.report("a word of its listing holds an invisible character", "remove it")
-        if not all(SECRET_NAME.fullmatch(use.name) for use in tool.secrets):
-            self.report("a secret is named in upper case, such as GITHUB_TOKEN")
 
     def report(self, message: str, fix: str | None = None) -> None:
         self.valid = False

@@ -5,9 +5,9 @@ Rules are not analysed yet. Python files were described by a host, and not impor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple
 
 from msgspec import Meta
 
@@ -101,9 +101,6 @@ class GeneratorDescription:
     secrets: tuple[SecretUse, ...] = ()
 
 
-_Described: TypeAlias = ActionDescription | ExternalDescription | GeneratorDescription
-
-
 class PythonFile(NamedTuple):
     """A Python file of a pack, or the ``__init__.py`` of its package; ``name`` is relative to the pack."""
 
@@ -141,18 +138,6 @@ class Pack:
     @property
     def name(self) -> str:
         return self.settings.name
-
-    @property
-    def secret_uses(self) -> Iterator[tuple[str, str, SecretUse]]:
-        """Yield each use of a secret, with the names of the file and the function."""
-        described: tuple[tuple[PythonFile | None, Mapping[str, _Described]], ...] = (
-            (self.actions_file, self.actions),
-            (self.externals_file, self.externals),
-            (self.generators_file, self.generators),
-        )
-        for file, functions in described:
-            for name, function in functions.items():
-                yield from ((file.name, name, use) for use in function.secrets if file is not None)
 
     @property
     def readable(self) -> tuple[str, ...]:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import Meta
 
 from manglecp.base.redaction import MIN_LENGTH, Redactor, SecretValue
-from manglecp.base.suggestions import did_you_mean
 from manglecp.pack.settings import SECRET_NAME
 from manglecp.pack.toml_reader import TomlTable
 
@@ -40,7 +40,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class SecretUse(NamedTuple):
     """A secret that a function takes; without ``required``, the parameter of the function has a default."""
 
-    name: str
+    name: Annotated[str, Meta(pattern=rf"\A{SECRET_NAME.pattern}\Z")]
     required: bool
 
 
@@ -89,86 +89,67 @@ def read_secret_sources(secrets: TomlTable) -> dict[str, SecretSource]:
     return sources
 
 
-_CommandResult: TypeAlias = "tuple[float, SecretValue | SecretError]"  # valid until this time
-
-
 class SecretProvider:
-    """The values of secrets by name, and their redaction. Thread-safe.
+    """The values of secrets by name. Thread-safe.
 
     ``redactor`` redacts the current and a few earlier values, and values to which other objects refer.
     """
 
     def __init__(self, sources: Mapping[str, SecretSource] | None = None) -> None:
         self._sources = dict(sources or {})
-        self._recent: dict[str, deque[SecretValue]] = {}  # by name, the current value last
-        self._command_results: dict[str, _CommandResult] = {}
+        self._recent: dict[str, deque[SecretValue]] = {}
+        self._outputs: dict[str, tuple[float, SecretValue | SecretError | None]] = {}  # of commands, with an expiry
         self._command_lock = threading.Lock()
         self.redactor: Final = Redactor()
 
-    def source(self, name: str) -> SecretSource:
-        return self._sources.get(name) or SecretSource("env", (name,))
-
-    def problems(self, pack: Pack) -> Iterator[str]:
-        """Yield what the operator of a pack has to change: missing values, and sources of undeclared secrets."""
-        declared = pack.settings.secrets
-        for name in sorted(self._sources.keys() - declared):
-            yield f"the pack declares no secret {name}; {did_you_mean(name, declared)}"
-        for name in sorted({use.name for _, _, use in pack.secret_uses if use.required}):
-            if not self.source(name).available:
-                yield self._missing(name)
-
     def describe(self, pack: Pack) -> list[dict[str, Any]]:
         """Return name, source and availability of each secret that a pack declares, for operators."""
-        names_and_sources = ((name, self.source(name)) for name in sorted(pack.settings.secrets))
-        return [{"name": name, "source": str(each), "available": each.available} for name, each in names_and_sources]
-
-    def may_block(self, uses: Iterable[SecretUse]) -> bool:
-        """Return whether :meth:`values` has to run a command."""
-        return any(self.source(use.name).kind == "command" and self._cached(use.name) is None for use in uses)
+        named = ((name, self._source(name)) for name in sorted(pack.settings.secrets))
+        return [{"name": name, "source": str(source), "available": source.available} for name, source in named]
 
     def values(self, uses: Iterable[SecretUse]) -> list[SecretValue]:
-        """Return the values of the secrets, without those of missing optional ones; raises :class:`SecretError`."""
+        """Return the values of the secrets, without those of missing optional ones; raises :class:`SecretError`.
+
+        Blocks while a file is read or a command runs.
+        """
         values = []
         for use in uses:
             value = self._read(use.name)
             if value is not None:
                 values.append(value)
             elif use.required:
-                raise SecretError(self._missing(use.name))
+                raise SecretError(f"the secret {use.name} has no value: {self._source(use.name)} is missing or empty")
         return values
 
-    def _missing(self, name: str) -> str:
-        return f"the secret {name} has no value: {self.source(name)} is missing or empty"
-
-    def _cached(self, name: str) -> SecretValue | SecretError | None:
-        valid_until, result = self._command_results.get(name, (0.0, None))
-        return result if time.monotonic() < valid_until else None
+    def _source(self, name: str) -> SecretSource:
+        return self._sources.get(name) or SecretSource("env", (name,))
 
     def _read(self, name: str) -> SecretValue | None:
-        """Return the current value, or None if the variable or the file is missing; raises :class:`SecretError`."""
-        source = self.source(name)
+        """Return the current value, None if there is none; raises :class:`SecretError`."""
+        source = self._source(name)
         if source.kind != "command":
-            data = os.environb.get(source.words[0].encode()) if source.kind == "env" else _read_file(name, source)
-            return self._accept(name, data) if data else None
+            return self._accept(name, _load(name, source))
         with self._command_lock:
-            result = self._cached(name)
-            if result is None:
+            expiry, result = self._outputs.get(name, (0.0, None))
+            if time.monotonic() >= expiry:
                 try:
-                    result = self._accept(name, _run_command(name, source))
+                    result = self._accept(name, _load(name, source))
                 except SecretError as error:
                     result = error
-                seconds = _RETRY_SECONDS if isinstance(result, SecretError) else _VALID_SECONDS
-                self._command_results[name] = (time.monotonic() + seconds, result)
+                seconds = _VALID_SECONDS if isinstance(result, SecretValue) else _RETRY_SECONDS
+                self._outputs[name] = (time.monotonic() + seconds, result)
         if isinstance(result, SecretError):
-            raise SecretError(str(result))
+            raise SecretError(*result.args)
         return result
 
-    def _accept(self, name: str, data: bytes) -> SecretValue:
+    def _accept(self, name: str, data: bytes) -> SecretValue | None:
         """Return the value of these bytes, without a final line break; raises :class:`SecretError`."""
         try:
             text = data.removesuffix(b"\n").removesuffix(b"\r").decode()
         except UnicodeDecodeError:
             raise SecretError(f"the secret {name} is not UTF-8 text") from None
+        if not text:
+            return None
         if len(text) < MIN_LENGTH:
             raise SecretError(f"the secret {name} has less than {MIN_LENGTH} characters: it could not be redacted")
         if len(data) > _MAX_BYTES:
@@ -182,31 +163,25 @@ class SecretProvider:
         return value
 
 
-def _read_file(name: str, source: SecretSource) -> bytes | None:
-    """Return the content, or a prefix that is longer than a value may be; None if there is no such file."""
+def _load(name: str, source: SecretSource) -> bytes:
+    """Return the data of a source, or more than a value may have; empty if it is missing. Raises SecretError."""
+    word = source.words[0]
     try:
-        descriptor = os.open(source.words[0], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise SecretError(f"the secret {name} cannot be read: {source} is not a regular file")
-            return os.read(descriptor, _MAX_BYTES + 1)
-        finally:
-            os.close(descriptor)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise SecretError(f"the secret {name} cannot be read: {source}: {error.strerror}") from None
+        if source.kind == "env":
+            return os.environb.get(word.encode(), b"")
+        if source.kind == "file":
+            descriptor = os.open(word, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe must not block
+            with os.fdopen(descriptor, "rb", buffering=0) as file:
+                return file.read(_MAX_BYTES + 1) or b""
+        from manglecp.base.child import capture  # loaded late: few sources are commands
 
-
-def _run_command(name: str, source: SecretSource) -> bytes:
-    from manglecp.base.child import capture  # loaded late: few sources are commands
-
-    try:
         output = capture(source.words, os.environ, seconds=_COMMAND_SECONDS, limit=_MAX_BYTES)
     except OSError as error:
+        if source.kind == "file" and isinstance(error, FileNotFoundError):
+            return b""
         raise SecretError(f"the secret {name} cannot be read: {source}: {error.strerror}") from None
-    if output.code == 0 and output.stdout:
-        return output.stdout
-    problem = "printed nothing" if output.code == 0 else f"exited with status {output.code}"
-    problem = f"did not exit within {_COMMAND_SECONDS:g} s, or printed too much" if output.code is None else problem
-    raise SecretError(f"the secret {name} cannot be read: {source} {problem}")
+    if output.code is None:
+        raise SecretError(f"the secret {name} cannot be read: {source} takes too long, or prints too much")
+    if output.code:
+        raise SecretError(f"the secret {name} cannot be read: {source} exited with status {output.code}")
+    return output.stdout

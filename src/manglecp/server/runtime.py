@@ -89,8 +89,9 @@ async def open_core(
                 if (reason := await asyncio.to_thread(containment_problem, profile)) is not None:
                     message = f"Programs that actions start are ended by a supervisor, not by the kernel: {reason}"
                     revisions.degrade("sandbox", message)
-                for problem in options.secrets.problems(revision.domain.pack):
-                    _log.warning("%s", problem)
+                for secret in options.secrets.describe(revision.domain.pack):
+                    if not secret["available"]:
+                        _log.warning("the secret %(name)s has no value: %(source)s is missing", secret)
                 yield revision
 
         failure_counts: Counter[str] = Counter()  # how many open revisions have a failing part, by part
