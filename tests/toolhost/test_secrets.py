@@ -53,6 +53,18 @@ def second(b: B) -> list[int]:
 
 
 @action(effects=["none"])
+def die(a: A, how: str, pad: int) -> None:
+    if how == "stderr":
+        os.write(2, (a + "x" * pad).encode())
+        os._exit(3)
+    for descriptor in range(3, 70_000):  # one of them is the pipe of the protocol
+        try:
+            os.write(descriptor, ("x" * pad + a + "\\n").encode())
+        except OSError:
+            continue
+
+
+@action(effects=["none"])
 def both(a: A, b: B = "") -> list[int]:
     return [os.getpid(), len(a), len(b)]
 '''
@@ -137,6 +149,17 @@ def test_a_host_that_has_received_many_values_is_replaced(pack: Pack, tmp_path: 
                 await asyncio.sleep(0.05)
 
     serving(pack, work, secrets)
+
+
+@pytest.mark.parametrize(("how", "pad"), [("stderr", 0), ("stderr", 8_180), ("protocol", 0), ("protocol", 195)])
+def test_the_error_of_a_host_that_was_lost_has_no_value(how: str, pad: int, pack: Pack, tmp_path: Path) -> None:
+    async def work(call: Callable[..., Awaitable[Any]]) -> None:
+        lost = await call("die", how=how, pad=pad)
+        assert lost["type"] in ("crash", "parse_error")
+        assert "[secret" in lost["detail"] or pad == 195
+        assert not any(f"{number:03}:" in lost["detail"] for number in range(20)), lost["detail"]
+
+    serving(pack, work, files(tmp_path, A="".join(f"{number:03}:" for number in range(20))))
 
 
 def test_without_a_value_a_call_is_not_sent(pack: Pack, tmp_path: Path) -> None:
