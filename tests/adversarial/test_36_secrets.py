@@ -18,7 +18,8 @@ import pytest
 from manglecp import Client
 from manglecp.client import ClientError
 from tests.adversarial._leaking import CANARIES, clean, leaking_pack
-from tests.server.test_serve import PATIENCE, process
+from tests.server.desk import PATIENCE
+from tests.server.test_serve import process
 from tests.store.postgres import postgres_url
 
 __all__ = ["postgres_url"]
@@ -47,10 +48,7 @@ async def _leak(url: str) -> list[str]:
     """What clients get from all actions in all ways: messages, notifications and errors."""
     heard: list[str] = []
 
-    def note(request: httpx.Response) -> None:
-        heard.append(repr(request))
-
-    async with Client(url.replace("http", "ws") + "/ws", on_progress=lambda progress: note(progress)) as client:
+    async with Client(f"ws{url.removeprefix('http')}/ws", on_progress=lambda each: heard.append(repr(each))) as client:
         heard.append(repr(client.manifest))
         found = await client.evaluate("any")
         heard.append(repr(found))
@@ -81,7 +79,7 @@ def _processes() -> Iterator[bytes]:
                 continue
 
 
-def _rows(url: str) -> Iterator[str]:
+def _rows(url: str) -> Iterator[str | bytes]:
     with psycopg.connect(url) as connection:
         tables = connection.execute(
             "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname = 'manglecp'"
