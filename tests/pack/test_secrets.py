@@ -174,9 +174,11 @@ def test_a_value_has_a_length(tmp_path: Path, content: bytes, told: str) -> None
 
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
     for path, told in (("pipe", "is missing or empty"), ("", "Is a directory"), ("pipe/x", "Not a directory")):
         with pytest.raises(SecretError, match=told):
             value(provider("file", str(tmp_path / path)))
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
 def test_the_operator_sees_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,11 @@ def test_a_rotation_needs_no_restart_and_the_old_value_stays_redacted(pack: Pack
             (tmp_path / "A").write_text(f"rotated-value-{number:09}")
             assert await call("first") == [pid, 23]
         assert await call("again", text="x") == [str(pid), *["[secret A]"] * 13, "x"]
+        os.kill(pid, signal.SIGKILL)
+        (tmp_path / "A").write_text("value-after-the-end")
+        while isinstance(answer := await call("first"), dict):  # the end of the host may not be noticed yet
+            assert answer["type"] == "crash"
+        assert (answer[0] != pid, answer[1]) == (True, 19)
 
     serving(pack, work, secrets)
 

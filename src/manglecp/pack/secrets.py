@@ -163,6 +163,10 @@ class SecretProvider:
         return value
 
 
+def _open_without_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe has no end before it has a writer
+
+
 def _load(name: str, source: SecretSource) -> bytes:
     """Return the data of a source, or more than a value may have; empty if it is missing. Raises SecretError."""
     word = source.words[0]
@@ -170,9 +174,8 @@ def _load(name: str, source: SecretSource) -> bytes:
         if source.kind == "env":
             return os.environb.get(word.encode(), b"")
         if source.kind == "file":
-            descriptor = os.open(word, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe must not block
-            with os.fdopen(descriptor, "rb", buffering=0) as file:
-                return file.read(_MAX_BYTES + 1) or b""
+            with open(word, "rb", opener=_open_without_blocking) as file:
+                return file.read(_MAX_BYTES + 1)
         from manglecp.base.child import capture  # loaded late: few sources are commands
 
         output = capture(source.words, os.environ, seconds=_COMMAND_SECONDS, limit=_MAX_BYTES)

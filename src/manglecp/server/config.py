@@ -83,7 +83,7 @@ class ServerSettings:
     """The prefix of the paths of messages, such as ``/evaluate``."""
     trusted_proxies: tuple[Network, ...] = ()
     """Proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are trusted."""
-    secrets: Mapping[str, SecretSource] = field(default_factory=dict)
+    secrets: Mapping[str, SecretSource] = field(default_factory=dict, repr=False)
     """The sources of the pack's secrets, by name; for others, the environment variable of the same name."""
 
     def divide_rates(self, processes: int) -> ServerSettings:

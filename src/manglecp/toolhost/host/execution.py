@@ -134,7 +134,7 @@ class ActionExecutor:
     ) -> ActionOutcome:
         """Run one call; raises :class:`InvalidInput` before the action runs. Reports of the call have ``fields``.
 
-        ``secrets`` are the values of secrets by name, as the dispatcher has sent them.
+        ``secrets`` has values by name.
         """
         try:
             inputs = parse(input_json)
