@@ -22,6 +22,7 @@ from manglecp.toolhost.external_hosts import serve_externals
 from manglecp.toolhost.generator_hosts import serve_facts
 from manglecp.toolhost.passes import PassError
 from tests.toolhost.dispatch.hosts import command, error, nothing_left
+from tests.toolhost.sandbox.confined import require
 
 HEAD = "import gc, os\nfrom typing import Annotated\nfrom manglecp import Secret, action, external, facts\n"
 ACTIONS = (
@@ -64,6 +65,19 @@ def die(a: A, how: str, pad: int) -> None:
             os.write(descriptor, ("x" * pad + a + "\\n").encode())
         except OSError:
             continue
+
+
+@action(effects=["none"])
+def peek(pids: list[int]) -> list[str]:
+    found = []
+    for pid in (os.getppid(), *pids):
+        for name in ("environ", "mem", "maps"):
+            try:
+                open(f"/proc/{pid}/{name}", "rb").close()
+                found.append(f"{pid} {name}")
+            except OSError:
+                continue
+    return found
 
 
 @action(effects=["none"])
@@ -113,6 +127,16 @@ def test_a_process_gets_the_secrets_of_one_group_of_actions(pack: Pack, tmp_path
         assert await call("both") == [answers[3], 10, 10]
 
     serving(pack, work, files(tmp_path, A="value-of-a", B="value-of-b"))
+
+
+def test_a_host_reads_neither_the_server_nor_another_host(pack: Pack, tmp_path: Path) -> None:
+    require("strict")
+
+    async def work(call: Callable[..., Awaitable[Any]]) -> None:
+        pid, _ = await call("first")
+        assert await call("peek", pids=[os.getpid(), pid]) == []
+
+    serving(pack, work, files(tmp_path, A="value-of-a"))
 
 
 def test_callers_cannot_supply_a_secret(pack: Pack, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
@@ -67,7 +67,7 @@ class HostLost(Exception):
 class Request:
     """One request line: the bytes left to write, and the future of its answer."""
 
-    unwritten: bytes | memoryview
+    unwritten: bytes | memoryview = field(repr=False)  # it may contain secrets
     answer: asyncio.Future[dict[str, Any]]
     call_id: str | None = None
     _: KW_ONLY
