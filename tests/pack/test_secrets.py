@@ -77,6 +77,13 @@ def test_what_is_wrong_is_named(tmp_path: Path, toml: str, actions: str, file: s
     assert any(each.file == file and told in each.message for each in found), found
 
 
+def test_hints_for_type_checkers_only_are_no_error(tmp_path: Path) -> None:
+    external = '@external("near(A, B)", mode="+-")\ndef near(a: Missing, b: int.missing = 1):\n    return [a]\n'
+    files = {**BASE, "externals.py": f"from __future__ import annotations\n{HEAD}{external}"}
+    files |= {"actions.py": TEXT.format("TOKEN", ""), "pack.toml": "[secrets.TOKEN]\n"}
+    assert read_pack(write(tmp_path, files)).externals["near"].secrets == ()
+
+
 def test_a_secret_that_no_function_takes_is_a_warning(tmp_path: Path) -> None:
     toml = "[secrets.TOKEN]\n[secrets.OTHER]\n"
     pack = read_pack(write(tmp_path, {**BASE, "pack.toml": toml, "actions.py": TEXT.format("TOKEN", "")}))

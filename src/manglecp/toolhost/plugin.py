@@ -93,7 +93,7 @@ class PluginAction:
         if getattr(function, "__code__", code).co_flags & _GENERATOR_FLAGS:
             raise HintError(f"{self.name}: an action returns one result; a generator has none")
         hints = typing.get_type_hints(innermost, include_extras=True)
-        self.secrets: Final = _secrets(hints if decorated is innermost else _resolvable_hints(decorated))
+        self.secrets: Final = _secrets(decorated)
         returns = hints.pop("return", Any)
         self.defaults: Final = _defaults(innermost)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -126,6 +126,9 @@ class PluginAction:
 
     def _describe(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         declared = self.declaration
+        if (generator := declared.generator) is not None:
+            settings = [name for name in generator["settings"] if name not in self.secrets]
+            generator = {**generator, "settings": settings}
         for name in inputs["properties"].keys() & self.defaults.keys():
             try:
                 inputs["properties"][name]["default"] = json.loads(encode_value(self.defaults[name]))
@@ -150,25 +153,18 @@ class PluginAction:
             **({} if declared.preview is None else {"preview": declared.preview}),
             **({} if declared.tool else {"tool": False}),
             **({} if declared.external is None else {"external": declared.external}),
-            **({} if declared.generator is None else {"generator": self._describe_generator(declared.generator)}),
+            **({} if generator is None else {"generator": generator}),
         }
 
-    def _describe_generator(self, members: dict[str, Any]) -> dict[str, Any]:
-        return {**members, "settings": [name for name in members["settings"] if name not in self.secrets]}
 
-
-def _secrets(hints: dict[str, Any]) -> dict[str, str]:
-    """Return the names of secrets by parameter; raises HintError."""
-    named = ((parameter, secret_name(hint)) for parameter, hint in hints.items() if parameter != "return")
-    return {parameter: name for parameter, name in named if name is not None}
-
-
-def _resolvable_hints(function: Any) -> dict[str, Any]:
-    """Return the hints; none if a name in them is not defined, since only an action needs all of its hints."""
+def _secrets(function: Any) -> dict[str, str]:
+    """Return the names of secrets by parameter, none if a hint cannot be evaluated; raises HintError."""
     try:
-        return typing.get_type_hints(function, include_extras=True)
-    except NameError:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except Exception:  # external predicates and generators may have hints for type checkers only
         return {}
+    named = ((parameter, secret_name(hint)) for parameter, hint in hints.items())
+    return {parameter: name for parameter, name in named if name is not None}
 
 
 def _unwrap(function: Any) -> Any:
