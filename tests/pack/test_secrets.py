@@ -176,7 +176,7 @@ def test_a_value_has_a_length(tmp_path: Path, content: bytes, told: str) -> None
     for secrets in (provider("file", str(file)), provider("command", "cat", str(file))):
         with pytest.raises(SecretError) as error:
             value(secrets)
-        assert told in str(error.value) or "printed too much" in str(error.value)
+        assert told in str(error.value) or "prints too much" in str(error.value)
 
 
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
