@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -90,16 +90,17 @@ def read_secret_sources(secrets: TomlTable) -> dict[str, SecretSource]:
 
 
 class SecretProvider:
-    """The values of secrets by name. Thread-safe.
+    """The values of secrets by name.
 
-    ``redactor`` redacts the current and a few earlier values, and values to which other objects refer.
+    Values are read one after the other, in the thread of ``executor``: a command that hangs delays only calls that take
+    secrets. ``redactor`` redacts the current and a few earlier values, and values to which other objects refer.
     """
 
     def __init__(self, sources: Mapping[str, SecretSource] | None = None) -> None:
         self._sources = dict(sources or {})
         self._recent: dict[str, deque[SecretValue]] = {}
         self._outputs: dict[str, tuple[float, SecretValue | SecretError | None]] = {}  # of commands, with an expiry
-        self._command_lock = threading.Lock()
+        self.executor: Final = ThreadPoolExecutor(1, "secrets")
         self.redactor: Final = Redactor()
 
     def describe(self, pack: Pack) -> list[dict[str, Any]]:
@@ -110,7 +111,7 @@ class SecretProvider:
     def values(self, uses: Iterable[SecretUse]) -> list[SecretValue]:
         """Return the values of the secrets, without those of missing optional ones; raises :class:`SecretError`.
 
-        Blocks while a file is read or a command runs.
+        Blocks while a file is read or a command runs; called in the executor.
         """
         values = []
         for use in uses:
@@ -129,15 +130,14 @@ class SecretProvider:
         source = self._source(name)
         if source.kind != "command":
             return self._accept(name, _load(name, source))
-        with self._command_lock:
-            expiry, result = self._outputs.get(name, (0.0, None))
-            if time.monotonic() >= expiry:
-                try:
-                    result = self._accept(name, _load(name, source))
-                except SecretError as error:
-                    result = error
-                seconds = _VALID_SECONDS if isinstance(result, SecretValue) else _RETRY_SECONDS
-                self._outputs[name] = (time.monotonic() + seconds, result)
+        expiry, result = self._outputs.get(name, (0.0, None))
+        if time.monotonic() >= expiry:
+            try:
+                result = self._accept(name, _load(name, source))
+            except SecretError as error:
+                result = error
+            seconds = _VALID_SECONDS if isinstance(result, SecretValue) else _RETRY_SECONDS
+            self._outputs[name] = (time.monotonic() + seconds, result)
         if isinstance(result, SecretError):
             raise SecretError(*result.args)
         return result

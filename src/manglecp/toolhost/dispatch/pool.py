@@ -192,7 +192,7 @@ class Pool:
     async def _read_secrets(self, call: HostCall, deadline: float) -> list[SecretValue]:
         try:
             async with asyncio.timeout_at(deadline):
-                return await asyncio.to_thread(self._secrets.values, call.secrets)
+                return await self._loop.run_in_executor(self._secrets.executor, self._secrets.values, call.secrets)
         except SecretError as error:
             raise CallRefused("exception", str(error), "no_secret") from None
         except TimeoutError:
