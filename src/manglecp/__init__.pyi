@@ -6,6 +6,7 @@ from .toolhost import (
     Limits as Limits,
     Part as Part,
     Progress as Progress,
+    Secret as Secret,
     action as action,
     external as external,
     facts as facts,

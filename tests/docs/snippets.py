@@ -68,7 +68,7 @@ RUN_BY: Final[dict[str, tuple[int, str]]] = {
     "docs/reference/issue-memory.md": (2, "tests/issues/test_page.py"),
     "docs/reference/mangle.md": (3, "tests/docs/test_pages.py"),
     "docs/reference/messages.md": (4, "tests/wire/test_errors.py tests/docs/test_shown_commands.py"),
-    "docs/reference/packs.md": (11, "tests/pack/test_page.py tests/pack/test_generators_page.py"),
+    "docs/reference/packs.md": (13, "tests/pack/test_page.py tests/pack/test_generators_page.py"),
     "docs/reference/policy-packages.md": (1, "tests/docs/test_policy_pages.py"),
     "docs/reference/requirements.md": (2, "tests/docs/test_shown_commands.py"),
     "docs/reference/run-rules.md": (3, "tests/docs/test_run_pages.py"),

@@ -25,7 +25,7 @@ def exports(package: ModuleType) -> Iterable[str]:
 ROOMS = ("manglecp", "manglecp.mangle", "manglecp.harness", "manglecp.client", "manglecp.testing", "manglecp.cli")
 NAMES = [(room, name) for room in ROOMS for name in exports(import_module(room))]
 API = [
-    *("ActionError", "Client", "Context", "Limits", "Part", "Progress", "Server"),
+    *("ActionError", "Client", "Context", "Limits", "Part", "Progress", "Secret", "Server"),
     *("__version__", "action", "external", "facts"),
 ]
 """What may be imported from the package itself. Whoever changes this changes what others rely on."""

@@ -12,7 +12,7 @@ import pytest
 
 from manglecp.cli import cli
 from manglecp.intent import Identity
-from manglecp.pack import Problems
+from manglecp.pack import Problems, SecretSource
 from manglecp.server import ServerSettings
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.config import parse_server_settings
@@ -45,7 +45,8 @@ def test_the_limits_are_the_defaults() -> None:
     problems = Problems()
     settings = parse_server_settings("server.toml", toml("how-to/serve-a-pack.md"), problems)
     assert not problems.any_error
-    assert settings == ServerSettings(base="/api")
+    sources = {"GITHUB_TOKEN": SecretSource("file", ("/run/secrets/github",))}
+    assert settings == ServerSettings(base="/api", secrets=sources)
 
 
 def test_a_server_inside_of_another_program(monkeypatch: pytest.MonkeyPatch) -> None:

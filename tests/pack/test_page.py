@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.base.redaction import MIN_LENGTH
 from manglecp.intent import Domain
 from manglecp.intent.names import PERMISSIONS
 from manglecp.mangle import Result
-from manglecp.pack import PackError, folder, governance, host_listing, loader, skills
+from manglecp.pack import PackError, SecretUse, folder, governance, host_listing, loader, secrets, skills
 from manglecp.pack.settings import MAX_SETTINGS_BYTES, AuthSettings, Disclosure, Invocation, PackLimits, Settings
+from manglecp.toolhost.dispatch import pool as host_pool
 from manglecp.toolhost.external_hosts import BATCH
 from manglecp.wire import CATEGORIES
 from manglecp.wire.messages import SIDE_EFFECTS
@@ -55,6 +57,23 @@ def test_the_programs_run(incident: Path, capsys: pytest.CaptureFixture[str]) ->
     assert incident.is_dir()
 
 
+def test_the_example_of_a_secret_is_one(tmp_path: Path) -> None:
+    files = {
+        "pack.toml": fence("[secrets."),
+        "actions.py": fence("from typing import Annotated\n\nfrom manglecp import Secret"),
+    }
+    found = read(tmp_path, files)
+    assert found.warnings == ()
+    assert found.actions["token_length"].secrets == (SecretUse("GITHUB_TOKEN", required=True),)
+    for text in (
+        f"has {secrets._COMMAND_SECONDS:g} seconds",
+        f"older than {secrets._VALID_SECONDS:g} seconds; after an error, {secrets._RETRY_SECONDS:g} seconds",
+        f"at least {MIN_LENGTH} characters and at most {secrets._MAX_BYTES:,} bytes",
+    ):
+        assert text in PAGE
+    assert (secrets._RECENT, host_pool._MAX_SECRET_VALUES) == (8, 64)
+
+
 def test_the_skill_is_one(incident: Path) -> None:
     skill = read(incident, {}).skills["har"]
     assert skill.description == "What its entries mean: which to look at first"
@@ -85,7 +104,7 @@ def test_every_key_and_default_is_named() -> None:
     """The table is written from what the reader asks for; that this is everything is what is looked at here."""
     rows = [[cell.strip() for cell in line.split(" | ")] for line in PAGE.splitlines() if line.startswith("| `")]
     table = {row[0].strip("| `").rpartition(".")[2]: row[2] for row in rows if len(row) == 4}
-    sections = {"domain", "params", "intents", "limits", "disclosure", "auth", "sandbox", "invocation"}
+    sections = {"domain", "params", "intents", "limits", "disclosure", "auth", "sandbox", "invocation", "secrets"}
     for section in (Settings, PackLimits, Disclosure, AuthSettings, Invocation):
         assert set(section.__dataclass_fields__) - sections - {"governance_digest"} <= table.keys()
     for limit in PackLimits.__dataclass_fields__:

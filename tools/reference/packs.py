@@ -21,6 +21,7 @@ _EXAMPLE: Final = """
 name = "intent"
 description = "one"
 [params.name]
+[secrets.NAME]
 [domain.affinities]
 key = 1
 """
@@ -70,6 +71,9 @@ _MEANINGS: Final = {
     "params.NAME.required": "the same for readers of the file",
     "params.NAME.kind": "the hosts of the pack can access a folder, so only the operator can name it",
     "params.NAME.writable": "whether actions may write in the folder",
+    "secrets.NAME.description": (
+        "the description of a [secret](#secrets) that functions of the pack take and the operator supplies"
+    ),
     "sandbox.profile": (
         "the [sandbox](../explanation/sandbox.md) profile of the hosts. A profile weaker than `strict` is a warning, "
         "and needs permission of the operator: `--allow-weaker`, or `Server(…, allow_weaker=True)`"
@@ -126,7 +130,7 @@ class _RecordingTable(TomlTable):
 
     def _note(self, key: str, takes: str, default: object) -> None:
         path = ".".join("[]" if isinstance(step, int) else step for step in (*self._path, key)).replace(".[]", "[]")
-        path = re.sub(r"^params\.name\.", "params.NAME.", path)
+        path = re.sub(r"^(params|secrets)\.name\.", r"\1.NAME.", path, flags=re.IGNORECASE)
         path = re.sub(r"^domain\.affinities\..*", "domain.affinities.KEY", path)
         self.keys[path] = (takes, _default(default))
 
@@ -146,9 +150,9 @@ class _RecordingTable(TomlTable):
         self._note(key, f"{least:,} to {most:,}" if most < _ENDLESS else f"at least {least:,}", default)
         return super().number(key, default, least, most)
 
-    def texts(self, key: str, pattern: re.Pattern[str], takes: str) -> tuple[str, ...]:
+    def texts(self, key: str, pattern: re.Pattern[str], takes: str, *, unique: bool = True) -> tuple[str, ...]:
         self._note(key, "a list of texts", None)
-        return super().texts(key, pattern, takes)
+        return super().texts(key, pattern, takes, unique=unique)
 
 
 def _default(value: object) -> str:

@@ -66,6 +66,9 @@ def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, direc
         warning_count = len(result.diagnostics) - error_count
         verdict = [count(error_count, "error")] if error_count else ["ok"] if is_ok else []
         verdict += [count(warning_count, "warning")] if warning_count else []
+        for secret in result.pack_id.get("secrets", ()):
+            state = "" if secret["available"] else ", which is missing"
+            write_lines([f"secret {secret['name']}: {secret['source']}{state}"])
         write_lines([f"{result.summary}: {', '.join(verdict)}"])
     if not is_ok:
         raise click.exceptions.Exit(1)
@@ -74,7 +77,7 @@ def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, direc
 class _Result(NamedTuple):
     summary: str  # what was checked, such as "2 files, 3 rules, 1 fact"
     diagnostics: Sequence[Diagnostic]
-    pack_id: dict[str, str]  # name, version and digest, for the JSON document; empty without a valid pack
+    pack_id: dict[str, Any]  # name, version, digest and secrets, for the JSON document; empty without a valid pack
 
 
 def _check_files(files: tuple[str, ...]) -> _Result:
@@ -105,7 +108,12 @@ def _check_pack(folder: str, options: RuntimeOptions, direct: str | None) -> _Re
     return _Result(
         f"{domain.pack.name}, {', '.join(count(number, noun) for number, noun in parts)}",
         (*diagnostics, *invoke.check_policy_package(domain.pack, domain.pack.settings.sandbox)),
-        {"pack": domain.pack.name, "version": domain.pack.settings.version, "digest": domain.digest},
+        {
+            "pack": domain.pack.name,
+            "version": domain.pack.settings.version,
+            "digest": domain.digest,
+            **({"secrets": secrets} if (secrets := pack.SecretProvider().describe(domain.pack)) else {}),
+        },
     )
 
 

@@ -97,6 +97,8 @@ def _error_before_effects(culprit: StepOutcome) -> WireError | None:
         return WireError("auth_insufficient", f"The action {culprit.action} is not permitted")
     if culprit.code == "not_found":
         return WireError("macro_not_found", f"The action {culprit.action} does not exist any more; evaluate again")
+    if culprit.code == "no_secret":
+        return WireError("internal_error", f"The server lacks a secret of the action {culprit.action}; see its log")
     if culprit.code == "no_host":
         return WireError("internal_error", "The server cannot start its tool hosts")
     return None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manglecp.intent import Domain
-from manglecp.pack import Pack, SandboxPolicy, read_pack
+from manglecp.pack import Pack, SandboxPolicy, SecretProvider, read_pack
 
 if TYPE_CHECKING:
     from manglecp.mangle import External
@@ -35,6 +35,8 @@ class PackOptions:
     """The cache of fact generators: True for the user's cache folder, a folder, or False."""
     on_progress: Callable[[PassProgress], None] | None = field(default=None, compare=False)
     """Called with the progress of fact generators."""
+    secrets: SecretProvider = field(default_factory=SecretProvider, compare=False)
+    """The values of the pack's secrets, for all its hosts; by default environment variables."""
 
 
 def load_domain(options: PackOptions, host_stack: ExitStack) -> tuple[Domain, FactGenerators | None]:
@@ -54,7 +56,12 @@ def _serve_generators(pack: Pack, options: PackOptions, host_stack: ExitStack) -
     from manglecp.toolhost import serve_facts
 
     generators = serve_facts(
-        pack, cache=options.cache, programs=options.programs, sandbox=options.sandbox, on_progress=options.on_progress
+        pack,
+        cache=options.cache,
+        programs=options.programs,
+        sandbox=options.sandbox,
+        secrets=options.secrets,
+        on_progress=options.on_progress,
     )
     return host_stack.enter_context(generators)
 
@@ -64,4 +71,4 @@ def _serve_externals(pack: Pack, options: PackOptions, host_stack: ExitStack) ->
         return {}
     from manglecp.toolhost import serve_externals
 
-    return host_stack.enter_context(serve_externals(pack, sandbox=options.sandbox))
+    return host_stack.enter_context(serve_externals(pack, sandbox=options.sandbox, secrets=options.secrets))

@@ -227,6 +227,7 @@ _DETAIL_OF_CODE: Final = {
     "rules_failed": "The rules about the run failed",
     "lease_refused": "It was not permitted",
     "no_host": "Its process could not be started",
+    "no_secret": "A secret that it takes has no value",
     "secret_lost": "A secret argument is not stored, so the worker that resumed the run did not have it",
     "operator": "An operator decided it",
 }

@@ -103,7 +103,12 @@ def serve_pack_actions(
 ) -> AbstractAsyncContextManager[Dispatcher]:
     """Return the dispatcher of the actions of a pack, as a context manager."""
     return serve_actions(
-        pack, workspace=options.workspace, programs=options.programs, sandbox=options.sandbox, on_outage=on_outage
+        pack,
+        workspace=options.workspace,
+        programs=options.programs,
+        sandbox=options.sandbox,
+        secrets=options.secrets,
+        on_outage=on_outage,
     )
 
 

@@ -4,6 +4,7 @@ folder, toml_reader, settings    files within limits and their digest; TOML with
 outline                          the manifest before the rest is loaded
 skills, governance               Markdown with front matter; the policies of invocations
 host_listing, descriptions       the listing of a Python file by a host; its validation
+secrets                          the operator's sources of secrets, and their values
 loader, model, diagnostics       a folder to a Pack, or its diagnostics
 watcher, scaffold                reload after an edit; the starter pack
 factfiles                        bulk loading of fact files

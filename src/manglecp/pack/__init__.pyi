@@ -13,6 +13,13 @@ from .model import (
 )
 from .outline import outline_manifest as outline_manifest, read_outline as read_outline
 from .scaffold import INTENT as INTENT, write_scaffold as write_scaffold
+from .secrets import (
+    SecretError as SecretError,
+    SecretProvider as SecretProvider,
+    SecretSource as SecretSource,
+    SecretUse as SecretUse,
+    read_secret_sources as read_secret_sources,
+)
 from .settings import (
     Disclosure as Disclosure,
     DomainSettings as DomainSettings,

@@ -18,6 +18,7 @@ from manglecp.base.suggestions import closest_match
 from manglecp.base.text import find_invisible, find_invisible_in, replace_invisible
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.model import ActionDescription, ExternalDescription, GeneratorDescription
+from manglecp.pack.secrets import SecretUse
 from manglecp.wire import compile_schema
 
 _MAX_SCHEMA: Final = 262_144  # bytes
@@ -52,6 +53,7 @@ class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
     tool: bool = True
     external: dict[str, Any] | None = None
     generator: dict[str, Any] | None = None
+    secrets: tuple[SecretUse, ...] = ()
 
 
 def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Iterator[ToolReader]:
@@ -104,7 +106,7 @@ class ToolReader:
         tool = self.tool
         common = {"name": tool.name, "aid": tool.aid, "description": tool.description, "spawn": tool.capabilities.spawn}
         try:
-            return msgspec.convert({**members, **common}, kind)
+            return msgspec.convert({**members, **common, "secrets": tool.secrets}, kind)
         except msgspec.ValidationError:
             self.report(f"its declaration as {what} is invalid")
             return None
@@ -212,6 +214,7 @@ def _read_action(reader: ToolReader) -> ActionDescription:
         spawn=tool.capabilities.spawn,
         preview=tool.preview,
         tool=tool.tool,
+        secrets=tool.secrets,
     )
 
 

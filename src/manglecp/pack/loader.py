@@ -7,7 +7,7 @@ rules. Python files are described by hosts (:mod:`.host_listing`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,7 +21,14 @@ from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
 from manglecp.pack.governance import FOLDER, MAX_DOCUMENT_BYTES, default_governance, select_governance
 from manglecp.pack.host_listing import list_tools
-from manglecp.pack.model import Pack, PythonFile, SkillText
+from manglecp.pack.model import (
+    ActionDescription,
+    ExternalDescription,
+    GeneratorDescription,
+    Pack,
+    PythonFile,
+    SkillText,
+)
 from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, SandboxPolicy, fill_params, read_settings
 from manglecp.pack.skills import MAX_SKILL_BYTES, read_skill
 
@@ -30,7 +37,7 @@ _FACT_SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".sc")
 _TOP_NAMES: Final = (FILE, "rules", "facts", "skills", FOLDER, "actions.py", "externals.py", "facts.py")
 _CONTENT_OF: Final = {"rules": "rules", "facts": "fact files", "skills": "skills", FOLDER: "policy documents"}
 MAX_TEXT_BYTES: Final = 16_777_216  # limit for a rule file or a Python file
-_T = TypeVar("_T")
+_T = TypeVar("_T", ActionDescription, ExternalDescription, GeneratorDescription)
 
 
 def read_pack(
@@ -56,6 +63,7 @@ class _PackReader:
         self._root = root
         self._params = params
         self._sandbox = sandbox
+        self._secret_files: dict[str, str] = {}  # by secret: a file with a function that takes it
 
     def read(self) -> Pack:
         self._check_names()
@@ -71,6 +79,7 @@ class _PackReader:
         if not (sources or fact_files or actions or self._problems.any_error):
             fix = "write actions.py or rules/NAME.mg, or begin with: manglecp new NAME"
             self._problems.add("", "a pack has actions or rules", fix=fix)
+        self._check_secrets(settings.secrets)
         digest = self._folder.digest(settings.name, governance.digest, params)
         pack = Pack(
             settings=settings,
@@ -96,6 +105,15 @@ class _PackReader:
         )
         self._raise_if_errors(pack)
         return pack
+
+    def _check_secrets(self, declared: Collection[str]) -> None:
+        for name, file in self._secret_files.items():
+            if name not in declared:
+                fix = f"add [secrets.{name}] to pack.toml"
+                self._problems.add(file, f"pack.toml declares no secret {name}", fix=fix)
+        for name in sorted(set(declared) - self._secret_files.keys()):
+            message = f"secrets.{name}: no action, external predicate or fact generator takes it"
+            self._problems.warn(FILE, message, fix="remove it")
 
     def _raise_if_errors(self, pack: Pack) -> None:
         """Raise :class:`PackError` if there are errors, with the syntax errors of the rules too."""
@@ -217,4 +235,6 @@ class _PackReader:
         sha256 = self._folder.sha256(file)
         listing = list_tools(self._root, file, sha256, self._problems, sandbox=self._sandbox)
         python_file = PythonFile(str(self._root / file), file, sha256)
-        return python_file, {} if listing is None else read_listing(listing, file, self._problems)
+        described = {} if listing is None else read_listing(listing, file, self._problems)
+        self._secret_files.update((use.name, file) for each in described.values() for use in each.secrets)
+        return python_file, described

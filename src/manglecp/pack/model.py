@@ -15,6 +15,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.harness.policy import PolicyPackage
 from manglecp.mangle import Source
 from manglecp.pack.governance import default_governance
+from manglecp.pack.secrets import SecretUse
 from manglecp.pack.settings import Settings
 
 _PREDICATE: Final = r"[a-z][A-Za-z0-9_]*"
@@ -55,6 +56,7 @@ class ActionDescription:
     """The parameters that the result of the preview provides."""
     tool: bool = True
     """Whether the action is a tool if no rule makes it a step."""
+    secrets: tuple[SecretUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,7 @@ class ExternalDescription:
     seconds: Seconds = 5.0  # timeout of a call
     arguments: tuple[Annotated[str, Meta(pattern=r"\A[A-Z][A-Za-z0-9_]*\Z")], ...] = ()
     aid: str = ""
+    secrets: tuple[SecretUse, ...] = ()
 
     @property
     def arity(self) -> int:
@@ -95,6 +98,7 @@ class GeneratorDescription:
     """The names of the pack's params that the generator takes."""
     cache: bool = False  # whether the generator gets a folder that outlives its process
     spawn: tuple[str, ...] = ()  # programs that the generator may start
+    secrets: tuple[SecretUse, ...] = ()
 
 
 class PythonFile(NamedTuple):

@@ -159,6 +159,8 @@ class Settings:
     invocation: Invocation = Invocation()
     auth: AuthSettings = AuthSettings()
     params: tuple[Param, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """The descriptions of the secrets that functions of the pack take, by name."""
     sandbox: Profile = "strict"
     structured_facts: bool = False
     """Whether clients may send facts as clauses, the extension ``x-structured_facts``."""
@@ -175,6 +177,7 @@ _NAME_FORM: Final = "a name: letters, digits, '.', '_' and '-', at most 64"
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}")
 _ONE_LINE: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s\x00-\x1f\x7f])?")
 _PREDICATE: Final = re.compile(r"[a-z][A-Za-z0-9_]*(?:\.[a-z][A-Za-z0-9_]*)*")
+SECRET_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _PARAM: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CATEGORY: Final = re.compile("|".join((*CATEGORIES, r"x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}")))
 _SCHEME: Final = re.compile("|".join(SCHEMES))
@@ -211,6 +214,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         invocation=_numbers(document.section("invocation"), Invocation),
         auth=_auth(document.section("auth")),
         params=_params(document.section("params")),
+        secrets=_secrets(document.section("secrets")),
         sandbox=_sandbox(document.section("sandbox"), problems),
         structured_facts=extensions.flag("structured_facts", False),
         rule_coverage=extensions.flag("rule_coverage", False),
@@ -365,6 +369,17 @@ def _params(params: TomlTable) -> tuple[Param, ...]:
             param.report("required", "an optional param needs a default", 'add default = "…"')
         settings.append(Param(name=name, description=description, default=default, kind=kind, writable=writable))
     return tuple(settings)
+
+
+def _secrets(secrets: TomlTable) -> dict[str, str]:
+    descriptions = {}
+    for name in secrets:
+        secret = secrets.section(name)
+        if not SECRET_NAME.fullmatch(name):
+            secrets.report(name, "a secret is named in upper case, such as GITHUB_TOKEN")
+        descriptions[name] = secret.text("description", "")
+        secret.finish()
+    return descriptions
 
 
 def _sandbox(sandbox: TomlTable, problems: Problems) -> Profile:

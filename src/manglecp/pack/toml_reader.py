@@ -134,15 +134,15 @@ class TomlTable:
             return default
         return int(value)
 
-    def texts(self, key: str, pattern: re.Pattern[str], takes: str) -> tuple[str, ...]:
-        texts: dict[str, None] = {}  # an ordered set
+    def texts(self, key: str, pattern: re.Pattern[str], takes: str, *, unique: bool = True) -> tuple[str, ...]:
+        texts: list[str] = []
         for number, item in enumerate(self._typed(key, list) or (), 1):
             if not isinstance(item, str) or not pattern.fullmatch(item):
                 self.report(key, f"entry {number} is not {takes}")
-            elif item in texts:
+            elif unique and item in texts:
                 self.report(key, f"entry {number} is a duplicate", "remove it")
             else:
-                texts[item] = None
+                texts.append(item)
         return tuple(texts)
 
     def section(self, key: str) -> TomlTable:

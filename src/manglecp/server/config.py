@@ -8,12 +8,13 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
 from manglecp.base.text import parse_age
-from manglecp.pack import PackError, Problems, TomlTable, read_toml
+from manglecp.pack import PackError, Problems, SecretSource, TomlTable, read_secret_sources, read_toml
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _MAX_FILE_BYTES: Final = 65_536
@@ -82,6 +83,8 @@ class ServerSettings:
     """The prefix of the paths of messages, such as ``/evaluate``."""
     trusted_proxies: tuple[Network, ...] = ()
     """Proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are trusted."""
+    secrets: Mapping[str, SecretSource] = field(default_factory=dict, repr=False)
+    """The sources of the pack's secrets, by name; for others, the environment variable of the same name."""
 
     def divide_rates(self, processes: int) -> ServerSettings:
         """Return the settings of each of several processes: its share of the rates, and all other limits in full."""
@@ -132,7 +135,7 @@ def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSet
     root = read_toml(file, text, problems)
     rates, load, sessions = root.section("rates"), root.section("load"), root.section("sessions")
     states, worker, http = root.section("states"), root.section("worker"), root.section("http")
-    decisions = root.section("decisions")
+    decisions, secrets = root.section("decisions"), root.section("secrets")
     settings = ServerSettings(
         identity_rate=_rate(rates, "identity", default.identity_rate),
         peer_rate=_rate(rates, "peer", default.peer_rate),
@@ -159,6 +162,7 @@ def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSet
             "base", default.base, pattern=_PATH_PREFIX, takes="a path such as /api, without a slash at its end"
         ),
         trusted_proxies=_networks(http, "trusted_proxies"),
+        secrets=read_secret_sources(secrets),
     )
     for section in (rates, load, sessions, states, worker, decisions, http, root):
         section.finish()  # reports unknown keys

@@ -16,13 +16,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from manglecp.intent import warm_up
 from manglecp.invoke import InvokeSettings, PackOptions, PackRuntime, open_store_with_retention
-from manglecp.pack import FolderWatcher, PackError, Settings, read_outline
+from manglecp.pack import FolderWatcher, PackError, SecretProvider, Settings, read_outline
 from manglecp.server.auth.tokens import TokensFile
 from manglecp.server.auth_config import AuthConfig
 from manglecp.server.binding import ListenOptions, ServeError, check_exposure
@@ -58,6 +59,8 @@ async def open_core(
     returns the time of invocations in nanoseconds.
     """
     auth = auth or AuthConfig()
+    if settings is not None and settings.secrets:
+        options = replace(options, secrets=SecretProvider(settings.secrets))
     async with AsyncExitStack() as stack:
         # At most one store, opened with the first revision: the manifest does not wait for the store.
         stores: list[Store] = []
@@ -86,6 +89,9 @@ async def open_core(
                 if (reason := await asyncio.to_thread(containment_problem, profile)) is not None:
                     message = f"Programs that actions start are ended by a supervisor, not by the kernel: {reason}"
                     revisions.degrade("sandbox", message)
+                for secret in options.secrets.describe(revision.domain.pack):
+                    if not secret["available"]:
+                        _log.warning("the secret %(name)s has no value: %(source)s is missing", secret)
                 yield revision
 
         failure_counts: Counter[str] = Counter()  # how many open revisions have a failing part, by part

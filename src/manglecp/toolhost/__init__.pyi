@@ -29,7 +29,7 @@ from .dispatch.rights import PlanPermit as PlanPermit, Right as Right
 from .external_hosts import serve_externals as serve_externals
 from .generator import Part as Part, Progress as Progress, facts as facts
 from .generator_hosts import serve_facts as serve_facts
-from .hints import Limits as Limits
+from .hints import Limits as Limits, Secret as Secret
 from .passes import FactGenerators as FactGenerators, PassError as PassError, PassProgress as PassProgress
 from .state import (
     Artifact as Artifact,

@@ -3,11 +3,12 @@
 Tools are proven with the rules and actions of the pack as it was read, so no host starts if a file has changed since.
 
 The operator determines the sandbox: ``strict``; ``spawn`` with the programs that the operator allows; or a weaker
-profile, if the pack requests it and the operator permits it. Only actions with the same rights share a host
-(:class:`HostRights`). All hosts may read the folders that the settings of the pack name. A host that may start programs
-serves one call, whose answer is returned after all processes of the host are dead; no other sandboxed host can create a
-process. The programs of an action with ``mutates=False`` are not trusted to only read: the host of such an action has a
-read-only workspace and no network, can write only its temporary folder, and its profile is never weaker than ``spawn``.
+profile, if the pack requests it and the operator permits it. Only actions with the same rights (:class:`HostRights`)
+and the same secrets share a host. All hosts may read the folders that the settings of the pack name. A host that may
+start programs serves one call, whose answer is returned after all processes of the host are dead; no other sandboxed
+host can create a process. The programs of an action with ``mutates=False`` are not trusted to only read: the host of
+such an action has a read-only workspace and no network, can write only its temporary folder, and its profile is never
+weaker than ``spawn``.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ from manglecp.pack import (
     Profile,
     PythonFile,
     SandboxPolicy,
+    SecretProvider,
 )
 from manglecp.toolhost.actions import starts_programs
 from manglecp.toolhost.dispatch.catalogue import ActionProfile, Catalogue, Listing, check_prefix, tier_of_effects
 from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
 from manglecp.toolhost.dispatch.launch import EVERY, TIMEOUT_VARIABLE, HostCommand, ProgramFinder, default_timeout
 from manglecp.toolhost.dispatch.messages import DispatchError
+from manglecp.toolhost.dispatch.pool import PoolOptions
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.sandbox import CONTAINED, measure
 
@@ -96,6 +99,7 @@ async def serve_actions(
     programs: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     sandbox: SandboxPolicy | None = None,
+    secrets: SecretProvider | None = None,
     audit: Audit | None = None,
     on_outage: Callable[[str | None], None] = lambda _: None,
 ) -> AsyncIterator[Dispatcher]:
@@ -103,9 +107,10 @@ async def serve_actions(
 
     ``workspace`` are the folders that actions may write (an action that starts programs and is declared read-only can
     only read them); the first is the working directory. ``size`` is the number of hosts for each group of actions with
-    the same rights. ``programs`` are those that actions may start, by name or absolute path. ``on_outage`` is called
-    with the reason when no host of a group can be started, and with None when a host is up again. Raises
-    :class:`PackError` if the pack cannot be served as described.
+    the same rights and secrets. ``programs`` are those that actions may start, by name or absolute path. ``secrets``
+    has the values of secrets; by default they are environment variables. ``on_outage`` is called with the reason when
+    no host of a group can be started, and with None when a host is up again. Raises :class:`PackError` if the pack
+    cannot be served as described.
     """
     plugins: list[ServedPlugin] = []
     if pack.actions_file is not None and pack.actions:
@@ -118,7 +123,8 @@ async def serve_actions(
             message = f"sandbox profile {profile!r} cannot be enforced here: pid_namespace: {reason}"
             raise PackError.at(_FILE, message, fix="change that, or start with --degrade")
     timeout = _longest_timeout(pack)
-    async with Dispatcher(plugins, size=size, timeout=timeout, audit=audit, on_outage=on_outage) as dispatcher:
+    options = PoolOptions(size=size, timeout=timeout, audit=audit, on_outage=on_outage, secrets=secrets)
+    async with Dispatcher(plugins, **options) as dispatcher:
         yield dispatcher
 
 
@@ -188,6 +194,7 @@ def _action_profiles(pack: Pack) -> dict[str, ActionProfile]:
             timeout=action.timeout or timeout,
             inputs_schema=action.input_schema,
             spawn=action.spawn,
+            secrets=action.secrets,
         )
     return profiles
 

@@ -78,6 +78,7 @@ def starts_programs(effects: object) -> bool:
 
 _DECLARATION: Final = "__manglecp_action__"  # the attribute of a function with its declaration
 _REPLACEMENT: Final = "__manglecp_served__"  # the attribute of a function with the function that is served in its place
+_DECORATED: Final = "__manglecp_decorated__"  # the attribute of such a replacement with the decorated function
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -189,7 +190,11 @@ def _attach(function: F, declared: Declaration) -> F:
 
 
 def serve_with(function: F, replacement: Callable[..., Any], declared: Declaration) -> F:
-    """Make a host serve ``replacement`` in place of ``function``, under its name; return ``function``."""
+    """Make a host serve ``replacement`` in place of ``function``, under its name; return ``function``.
+
+    The replacement gets the secrets of ``function`` as further keyword arguments.
+    """
+    setattr(replacement, _DECORATED, function)
     for name in ("__name__", "__module__", "__doc__"):
         setattr(replacement, name, getattr(function, name))
     setattr(function, _REPLACEMENT, _attach(replacement, declared))
@@ -200,6 +205,12 @@ def served_function(candidate: Any) -> Any:
     """Return the replacement set by :func:`serve_with`, or the candidate itself."""
     replacement = _attribute(candidate, _REPLACEMENT)
     return candidate if replacement is None else replacement
+
+
+def decorated_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of the pack that a served function calls, or the served function itself."""
+    decorated: Callable[..., Any] = getattr(function, _DECORATED, function)
+    return decorated
 
 
 def declaration(candidate: object) -> Declaration | None:
@@ -269,11 +280,14 @@ def _batch_action(function: Callable[..., Any], mode: str, takes_batch: bool) ->
     """Return the action that a host serves: it takes a list of questions and returns a list of rows for each."""
     input_count, output_count = mode.count("+"), mode.count("-")
 
-    def answer(inputs: list[list[Any]]) -> dict[str, Any]:
+    def answer(inputs: list[list[Any]], **secrets: str) -> dict[str, Any]:
         questions = [tuple(question) for question in inputs]
         if any(len(question) != input_count for question in questions):
             raise ValueError(f"a question has {input_count} values")
-        answers = list(function(questions)) if takes_batch else [function(*question) for question in questions]
+        if takes_batch:
+            answers = list(function(questions, **secrets))
+        else:
+            answers = [function(*question, **secrets) for question in questions]
         if len(answers) != len(questions):
             raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
         return {"rows": [[_row_values(row, output_count) for row in _check_rows(rows)] for rows in answers]}

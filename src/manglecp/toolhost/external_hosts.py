@@ -22,7 +22,7 @@ import msgspec
 
 from manglecp.base.background_loop import background_loop, wait_for
 from manglecp.mangle import External, MangleError, Program, Source, Value, ValueFault, parse
-from manglecp.pack import ExternalDescription, Pack, SandboxPolicy
+from manglecp.pack import ExternalDescription, Pack, SandboxPolicy, SecretProvider
 from manglecp.toolhost.action_hosts import pack_listing, require_command
 from manglecp.toolhost.actions import SAFE
 from manglecp.toolhost.dispatch.catalogue import ActionProfile
@@ -41,11 +41,13 @@ def serve_externals(
     *,
     size: int | None = None,
     sandbox: SandboxPolicy | None = None,
+    secrets: SecretProvider | None = None,
 ) -> Iterator[Mapping[str, External]]:
     """Start hosts for the external predicates of a pack and yield the predicates for the engine, by name.
 
-    ``size`` is the number of hosts. Hosts get the strict sandbox unless ``sandbox`` permits the weaker profile that the
-    pack requests. Raises :class:`PackError` if the pack cannot be served as described.
+    ``size`` is the number of hosts for each set of ``secrets`` that predicates take. Hosts get the strict sandbox
+    unless ``sandbox`` permits the weaker profile that the pack requests. Raises :class:`PackError` if the pack cannot
+    be served as described.
     """
     if not pack.externals or pack.externals_file is None:
         yield {}
@@ -53,14 +55,14 @@ def serve_externals(
     shapes = _shapes(pack)
     policy = sandbox or SandboxPolicy()
     profiles = {
-        each.aid: ActionProfile(aid=each.aid, tier=SAFE, idempotent=True, timeout=each.seconds)
+        each.aid: ActionProfile(aid=each.aid, tier=SAFE, idempotent=True, timeout=each.seconds, secrets=each.secrets)
         for each in pack.externals.values()
     }
     listing = pack_listing(pack, pack.externals_file, profiles)
     profile = policy.weaker(pack.settings.sandbox) or "strict"
     command = require_command(_FILE, listing.command(os.environ, sandbox=profile, policy=policy))
     longest_timeout = max(external.seconds for external in pack.externals.values())
-    dispatcher = Dispatcher([ServedPlugin(profiles, command)], size=size, timeout=longest_timeout)
+    dispatcher = Dispatcher([ServedPlugin(profiles, command)], size=size, timeout=longest_timeout, secrets=secrets)
     with contextlib.ExitStack() as stack:
         loop = stack.enter_context(background_loop("externals"))
         wait_for(loop, dispatcher.__aenter__())

@@ -16,7 +16,7 @@ import time
 import types
 import typing
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.toolhost.actions import COROUTINE_FLAGS, SAFE, Declaration, check_programs, serve_with
@@ -84,8 +84,8 @@ def facts(
         }
         passes = _Passes(function, names, changes=bool(changes))
 
-        def next_piece(pass_id: str, settings: dict[str, str], cache: str | None) -> dict[str, Any]:
-            return passes.next_piece(pass_id, {**settings, CACHE: cache})
+        def next_piece(pass_id: str, settings: dict[str, str], cache: str | None, **secrets: str) -> dict[str, Any]:
+            return passes.next_piece(pass_id, {**settings, CACHE: cache}, secrets)
 
         declared = Declaration(tier=SAFE, timeout=float(seconds), mutates=False, spawn=programs, generator=description)
         return serve_with(function, next_piece, declared)
@@ -118,10 +118,10 @@ class _Passes:
         self._blocks: deque[_Block] = deque()  # yielded, and not yet returned in a piece
         self._has_loose_facts = False  # whether this pass has yielded facts outside parts
 
-    def next_piece(self, pass_id: str, settings: dict[str, str | None]) -> dict[str, Any]:
+    def next_piece(self, pass_id: str, settings: dict[str, str | None], secrets: Mapping[str, str]) -> dict[str, Any]:
         """Return the next piece of the pass; a new ``pass_id`` begins a pass."""
         if pass_id != self._pass_id:
-            self._items = iter(self._function(**self._arguments(settings)))
+            self._items = iter(self._function(**self._arguments(settings), **secrets))
             self._pass_id = pass_id
             self._pass_count += 1
             self._blocks.clear()

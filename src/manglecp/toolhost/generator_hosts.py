@@ -1,7 +1,7 @@
-"""The fact generators of a pack, run by one sandboxed host for as long as the pack is served.
+"""The fact generators of a pack, run by sandboxed hosts for as long as the pack is served.
 
-The host may read the pack and the folders that its settings name, and write a cache. It does not start if a file of the
-pack has changed since the pack was read.
+Generators that take the same secrets, or none, share a host. The host may read the pack and the folders that its
+settings name, and write a cache. It does not start if a file of the pack has changed since the pack was read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from manglecp.base.background_loop import background_loop
-from manglecp.pack import Pack, PackError, SandboxPolicy
+from manglecp.pack import Pack, PackError, SandboxPolicy, SecretProvider
 from manglecp.toolhost.action_hosts import pack_listing, require_command
 from manglecp.toolhost.actions import SAFE
 from manglecp.toolhost.dispatch.catalogue import ActionProfile
@@ -68,20 +68,21 @@ def serve_facts(
     programs: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     sandbox: SandboxPolicy | None = None,
+    secrets: SecretProvider | None = None,
     on_progress: Callable[[PassProgress], None] | None = None,
 ) -> Iterator[FactGenerators | None]:
     """Yield the fact generators of a pack, or None if it has no generators. The first pass starts the host.
 
     ``cache`` is the root of cache folders; True: the user's cache; False: no cache. ``programs`` (names or absolute
     paths) may be started by generators whose ``spawn`` names them too. ``on_progress`` is called with the progress of
-    passes. Raises :class:`PackError`.
+    passes; ``secrets`` has the values of secrets, by default environment variables. Raises :class:`PackError`.
     """
     if not pack.generators or pack.generators_file is None:
         yield None
         return
     folder = _open_cache(pack, cache)
     profiles = {
-        each.aid: ActionProfile(aid=each.aid, tier=SAFE, timeout=each.seconds, spawn=each.spawn)
+        each.aid: ActionProfile(aid=each.aid, tier=SAFE, timeout=each.seconds, spawn=each.spawn, secrets=each.secrets)
         for each in pack.generators.values()
     }
     listing = pack_listing(pack, pack.generators_file, profiles)
@@ -96,7 +97,7 @@ def serve_facts(
         single_use=False,  # generators keep state between the pieces of a pass
     )
     with background_loop("facts") as loop:
-        host = GeneratorHost(loop, ServedPlugin(profiles, require_command(_FILE, command)))
+        host = GeneratorHost(loop, ServedPlugin(profiles, require_command(_FILE, command)), secrets)
         with contextlib.closing(FactGenerators(pack, host, folder, on_progress)) as generators:
             yield generators
 

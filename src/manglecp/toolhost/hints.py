@@ -37,6 +37,22 @@ class Limits(NamedTuple):
     description: str | None = None
 
 
+class Secret(NamedTuple):
+    """Marks a parameter that gets the value of a secret of the pack: ``token: Annotated[str, Secret("TOKEN")]``."""
+
+    name: str
+
+
+def secret_name(hint: Any) -> str | None:
+    """Return the name of the secret that a parameter with this hint gets; None for other parameters."""
+    if typing.get_origin(hint) is not typing.Annotated:
+        return None
+    names = [entry.name for entry in hint.__metadata__ if isinstance(entry, Secret)]
+    if names and (len(names) > 1 or typing.get_args(hint)[0] not in (str, str | None)):
+        raise HintError(f"{hint!r}: a secret is one text: Annotated[str, Secret({names[0]!r})]")
+    return names[0] if names else None
+
+
 class Scalar(NamedTuple):
     """A simple type, by its name in JSON Schema; ``any`` accepts all values."""
 
@@ -367,6 +383,8 @@ def kinds(inner: Shape) -> frozenset[str]:
 
 def _attributes(entry: object) -> dict[str, Any]:
     """Return the attributes of a constraint object; raises HintError for one without a keyword."""
+    if isinstance(entry, Secret):
+        raise HintError(f"{entry!r} marks a parameter of the function itself, not a part of its type")
     attributes = dict(_public_attributes(entry))
     if not attributes.keys() & _ATTRIBUTES:
         raise HintError(f"Annotated: {entry!r} has no attribute that JSON Schema has a keyword for")

@@ -24,7 +24,7 @@ import msgspec
 
 from manglecp.base.background_loop import wait_for
 from manglecp.mangle import Fact, FactAcceptor, Key, Predicate
-from manglecp.pack import GeneratorDescription, Pack, PackError, pack_problem
+from manglecp.pack import GeneratorDescription, Pack, PackError, SecretProvider, pack_problem
 from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
 from manglecp.toolhost.dispatch.launch import PoolLimits
 from manglecp.toolhost.dispatch.messages import ActionResult, DispatchError
@@ -155,11 +155,12 @@ _CallResult: TypeAlias = ActionResult | DispatchError
 
 
 class GeneratorHost:
-    """The host of the generators: one process at a time, started on demand."""
+    """The host of the generators: one process at a time for each set of secrets, started on demand."""
 
-    def __init__(self, loop: AbstractEventLoop, plugin: ServedPlugin) -> None:
+    def __init__(self, loop: AbstractEventLoop, plugin: ServedPlugin, secrets: SecretProvider | None = None) -> None:
         self._loop = loop
         self._plugin = plugin
+        self._secrets = secrets
         self._dispatcher: Dispatcher | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -173,7 +174,7 @@ class GeneratorHost:
                 # Generators keep state in memory, so the host is replaced only when it dies.
                 limits = PoolLimits(attempts=1, calls_per_host=_UNLIMITED, growth=_UNLIMITED)
                 longest = max(profile.timeout or 1.0 for profile in self._plugin.catalogue.values())
-                dispatcher = Dispatcher([self._plugin], size=1, timeout=longest, limits=limits)
+                dispatcher = Dispatcher([self._plugin], size=1, timeout=longest, limits=limits, secrets=self._secrets)
                 wait_for(self._loop, dispatcher.__aenter__())
                 self._dispatcher = dispatcher
             return run_coroutine_threadsafe(self._dispatcher.call(aid, inputs=inputs, timeout=seconds), self._loop)

@@ -21,10 +21,10 @@ from hashlib import sha256
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from manglecp.toolhost.actions import Declaration, declaration, served_function
+from manglecp.toolhost.actions import Declaration, declaration, decorated_function, served_function
 from manglecp.toolhost.context import Context, describe
 from manglecp.toolhost.conversion import DIALECT, Converter, converter, encode_value, schema
-from manglecp.toolhost.hints import Constrained, Field, HintError, ObjectOf, Shape, shape
+from manglecp.toolhost.hints import Constrained, Field, HintError, ObjectOf, Shape, secret_name, shape
 
 _HEADINGS: Final = ("Args:", "Arguments:", "Parameters:")
 _ENTRY: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)")  # name: text, or name (type): text
@@ -75,6 +75,7 @@ _GENERATOR_FLAGS: Final = 0x20 | 0x200  # CO_GENERATOR and CO_ASYNC_GENERATOR of
 class PluginAction:
     """An action of a plugin. ``convert`` makes arguments from a JSON object; ``context`` names its Context parameter.
 
+    ``secrets`` has the name of a secret for each parameter that gets one; such a parameter is no input.
     Raises :class:`HintError`, and TypeError or ValueError if its description has no JSON form.
     """
 
@@ -86,11 +87,13 @@ class PluginAction:
         self._docstring: Final = Docstring(function.__doc__ or "")
         innermost = _unwrap(function)
         code = innermost.__code__
-        if code.co_flags & _VARIADIC_FLAGS or code.co_posonlyargcount:
+        decorated = _unwrap(decorated_function(function))
+        if (code.co_flags & _VARIADIC_FLAGS and decorated is innermost) or code.co_posonlyargcount:
             raise HintError(f"{self.name}: a parameter without a name cannot be given in JSON")
         if getattr(function, "__code__", code).co_flags & _GENERATOR_FLAGS:
             raise HintError(f"{self.name}: an action returns one result; a generator has none")
         hints = typing.get_type_hints(innermost, include_extras=True)
+        self.secrets: Final = _secrets(decorated)
         returns = hints.pop("return", Any)
         self.defaults: Final = _defaults(innermost)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -98,9 +101,14 @@ class PluginAction:
         if len(context_names) > 1:
             raise HintError(f"{self.name}: there is one Context for a call, not {len(context_names)}")
         self.context: Final = context_names[0] if context_names else None
-        inputs = ObjectOf(tuple(self._field(name, hints) for name in names if name not in context_names), dict)
+        names = tuple(name for name in names if name not in context_names and name not in self.secrets)
+        inputs = ObjectOf(tuple(self._field(name, hints) for name in names), dict)
         self.convert: Final[Converter] = converter(inputs)
         descriptor = self._describe(schema(inputs), schema(shape(returns)))
+        if self.secrets:
+            self.defaults.update(_defaults(decorated))
+            required = {secret for name, secret in self.secrets.items() if name not in self.defaults}
+            descriptor["secrets"] = [[secret, secret in required] for secret in sorted({*self.secrets.values()})]
         encode_value(descriptor)  # raises for values without a JSON form
         self.descriptor = descriptor  # its entry in a listing
         self.parameters: Final = frozenset(descriptor["inputs_schema"]["properties"])
@@ -118,6 +126,9 @@ class PluginAction:
 
     def _describe(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         declared = self.declaration
+        if (generator := declared.generator) is not None:
+            settings = [name for name in generator["settings"] if name not in self.secrets]
+            generator = {**generator, "settings": settings}
         for name in inputs["properties"].keys() & self.defaults.keys():
             try:
                 inputs["properties"][name]["default"] = json.loads(encode_value(self.defaults[name]))
@@ -142,8 +153,18 @@ class PluginAction:
             **({} if declared.preview is None else {"preview": declared.preview}),
             **({} if declared.tool else {"tool": False}),
             **({} if declared.external is None else {"external": declared.external}),
-            **({} if declared.generator is None else {"generator": declared.generator}),
+            **({} if generator is None else {"generator": generator}),
         }
+
+
+def _secrets(function: Any) -> dict[str, str]:
+    """Return the names of secrets by parameter, none if a hint cannot be evaluated; raises HintError."""
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except Exception:  # external predicates and generators may have hints for type checkers only
+        return {}
+    named = ((parameter, secret_name(hint)) for parameter, hint in hints.items())
+    return {parameter: name for parameter, name in named if name is not None}
 
 
 def _unwrap(function: Any) -> Any:

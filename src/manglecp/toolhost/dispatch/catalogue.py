@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
-from manglecp.pack import ListingError, SandboxPolicy, run_listing
+from manglecp.pack import ListingError, SandboxPolicy, SecretUse, run_listing
 from manglecp.toolhost.actions import DANGEROUS, lease_tier, starts_programs
 from manglecp.toolhost.dispatch.launch import DEFAULT_TIMEOUT, HostCommand, HostOptions, ProgramFinder, library_paths
 from manglecp.toolhost.dispatch.messages import MAX_TIMEOUT, DispatchError, failure
@@ -38,6 +38,7 @@ class ActionProfile:
     inputs_schema: Mapping[str, Any] | None = None
     spawn: tuple[str, ...] = ()
     """The programs that the action may start, if the operator allows them."""
+    secrets: tuple[SecretUse, ...] = ()
 
 
 Catalogue: TypeAlias = Mapping[str, ActionProfile]
@@ -75,7 +76,15 @@ def _profile(aid: str, tool: Mapping[str, Any]) -> ActionProfile:
         timeout=float(timeout) if type(timeout) in (int, float) and 0 < timeout <= MAX_TIMEOUT else None,
         inputs_schema=schema if isinstance(schema, dict) else None,
         spawn=_programs(tool.get("capabilities")),
+        secrets=_secrets(tool.get("secrets", [])),
     )
+
+
+def _secrets(listed: object) -> tuple[SecretUse, ...]:
+    try:
+        return msgspec.convert(listed, tuple[SecretUse, ...])
+    except msgspec.ValidationError:
+        raise ListingError("parse_error", "the secrets of a tool are invalid") from None
 
 
 def _programs(capabilities: object) -> tuple[str, ...]:

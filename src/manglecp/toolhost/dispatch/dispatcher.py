@@ -64,17 +64,26 @@ _OPTIONS: Final = CallOptions.__annotations__.keys()
 class Dispatcher:
     """Pools for several plugins; an async context manager. Entering it starts the hosts.
 
+    A plugin has a pool for each set of secrets that its actions take.
     Raises ValueError for two plugins with the same action. ``options`` apply to each pool.
     """
 
     def __init__(self, plugins: Iterable[ServedPlugin], **options: Unpack[PoolOptions]) -> None:
         check_settings(options.get("size"), options.get("timeout"))
-        self._plugins = tuple(plugins)
-        self._indexes: dict[str, int] = {}  # into _plugins and _pools, by action id
-        for index, served in enumerate(self._plugins):
-            for aid in served.catalogue:
-                if aid in self._indexes:
+        self._profiles: dict[str, ActionProfile] = {}
+        self._indexes: dict[str, int] = {}  # into _commands and _pools, by action id
+        self._commands: list[HostCommand] = []
+        for served in plugins:
+            indexes: dict[frozenset[str], int] = {}  # by secrets: a process holds those of one group of actions
+            for aid, profile in served.catalogue.items():
+                if aid in self._profiles:
                     raise ValueError(f"{aid} is offered by two plugins")
+                if profile.secrets and served.command.lease_key_option is None:
+                    raise ValueError(f"{aid} takes secrets, which only hosts of manglecp receive")
+                index = indexes.setdefault(frozenset(use.name for use in profile.secrets), len(self._commands))
+                if index == len(self._commands):
+                    self._commands.append(served.command)
+                self._profiles[aid] = profile
                 self._indexes[aid] = index
         self._options = options
         self._pools: list[Pool] = []
@@ -88,8 +97,8 @@ class Dispatcher:
         if self._options.get("breakers") is None:
             self._options["breakers"] = Breakers(asyncio.get_running_loop().time)
         async with AsyncExitStack() as stack:
-            for served in self._plugins:
-                self._pools.append(await stack.enter_async_context(Pool(served.command, **self._options)))
+            for command in self._commands:
+                self._pools.append(await stack.enter_async_context(Pool(command, **self._options)))
             self._stack = stack.pop_all()
         return self
 
@@ -98,7 +107,7 @@ class Dispatcher:
 
     @property
     def actions(self) -> dict[str, ActionProfile]:
-        return {aid: self._plugins[index].catalogue[aid] for aid, index in self._indexes.items()}
+        return dict(self._profiles)
 
     async def call(
         self,
@@ -116,7 +125,7 @@ class Dispatcher:
         index = self._indexes.get(aid)
         if index is None:
             return failure(aid, "not_found", f"tool not found: {aid}", status="INVALID_PICK")
-        prepare = partial(prepare_call, self._plugins[index].catalogue, aid, slots=slots, identity=identity, **options)
+        prepare = partial(prepare_call, self._profiles, aid, slots=slots, identity=identity, **options)
         text = options.get("input_json")
         is_large = isinstance(text, str) and len(text) > _MAX_INLINE
         call = await asyncio.to_thread(prepare) if is_large else prepare()
@@ -168,5 +177,6 @@ def prepare_call(
         slots={} if slots is None else slots,
         timeout=profile.timeout,
         wait_timeout=timeout,
+        secrets=profile.secrets,
         **members,
     )

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from subprocess import SubprocessError
 from typing import Final, TypeAlias
 
+from manglecp.base.redaction import Redactor
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
 from manglecp.toolhost.dispatch.messages import CallRefused, ErrorCode, ErrorType
 from manglecp.toolhost.dispatch.process import HostProcess
@@ -165,8 +166,9 @@ class HostQueue:
 class HostSupervisor:
     """Keeps a host in each slot of ``queue`` from :meth:`start` to :meth:`close`, with one task per slot."""
 
-    def __init__(self, command: HostCommand, queue: HostQueue, limits: PoolLimits) -> None:
+    def __init__(self, command: HostCommand, queue: HostQueue, limits: PoolLimits, redactor: Redactor) -> None:
         self._command = command
+        self._redactor = redactor
         self._queue = queue
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -213,7 +215,7 @@ class HostSupervisor:
     async def _start(self, slot: HostSlot) -> HostProcess | None:
         """Return a host that has answered a health request, or None with the reason in ``slot.last_start_error``."""
         try:
-            host = HostProcess.start(self._command, on_end=slot.wake.set)
+            host = HostProcess.start(self._command, on_end=slot.wake.set, redactor=self._redactor)
         except FileNotFoundError as error:
             slot.last_start_error = ("not_found", f"the host program is missing: {error.filename}")
             # A retry would fail as well, so the next start_failed() reaches the maximum.

@@ -10,7 +10,7 @@ answer is applied to the state that was sent; an empty state is no change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeAlias, TypedDict, TypeGuard, get_args
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, T
 import msgspec
 
 from manglecp.base.ids import random_id
+from manglecp.base.redaction import SecretValue
+from manglecp.pack import SecretUse
 from manglecp.toolhost.actions import DANGEROUS, SAFE
 from manglecp.toolhost.context import ACTION_CODE, MAX_ERROR_DATA, MAX_ERROR_MESSAGE, describe, failure_members
 from manglecp.toolhost.state import Artifact, Slots, StateError, apply_state, full_state, state_delta
@@ -46,6 +48,7 @@ ErrorCode = Literal[
     "queue_full",
     "lease_refused",  # the call has no authority and was not sent
     "no_host",  # no host could be started, so the call was not sent
+    "no_secret",  # a secret of the action has no valid value, so the call was not sent
 ]
 
 
@@ -134,6 +137,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
     not_after: Callable[[], float] | None = None
     """Returns the latest start, on the monotonic clock; called when the lease is issued, since the time may change."""
     on_report: OnReport | None = None
+    secrets: tuple[SecretUse, ...] = ()
 
     @property
     def above_tier_0(self) -> bool:
@@ -168,8 +172,8 @@ def call_problem(call: HostCall) -> str | None:
     return None
 
 
-def encode(call: HostCall, lease_token: str | None = None) -> bytes:
-    """Return the request line, with the full state. Raises :class:`CallRefused`."""
+def encode(call: HostCall, lease_token: str | None = None, secrets: Iterable[SecretValue] = ()) -> bytes:
+    """Return the request line, with the full state and the values of secrets. Raises :class:`CallRefused`."""
     try:
         request: dict[str, Any] = {
             "aid": call.aid,
@@ -181,6 +185,8 @@ def encode(call: HostCall, lease_token: str | None = None) -> bytes:
             request["idempotency_key"] = _scoped_key(call.identity, call.aid, call.idempotency_key)
         if lease_token is not None:
             request["_lease_token"] = lease_token
+        if values := {secret.name: secret.text for secret in secrets}:
+            request["_secrets"] = values
         line = _encoder.encode(request)
     except (TypeError, ValueError) as error:  # a lone surrogate, an invalid slot
         raise CallRefused("exception", f"the request cannot be encoded: {error}") from error

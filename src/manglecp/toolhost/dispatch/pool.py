@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack
 
+from manglecp.base.redaction import SecretValue
+from manglecp.pack import SecretError, SecretProvider
 from manglecp.toolhost.dispatch.breakers import Breaker, Breakers, Permit
 from manglecp.toolhost.dispatch.hosts import HostQueue, HostSlot, HostSupervisor, OnOutage
 from manglecp.toolhost.dispatch.idempotency import IdempotencyTable
@@ -40,6 +42,8 @@ from manglecp.toolhost.dispatch.responses import HostLost, loss_error, may_repea
 from manglecp.toolhost.dispatch.rights import LeaseIssuer, Right
 from manglecp.toolhost.leases import Audit
 
+_MAX_SECRET_VALUES: Final = 64  # values that one host has received: rotated ones are redacted until the host ends
+
 
 class PoolOptions(TypedDict, total=False):
     """Options of a pool."""
@@ -54,6 +58,8 @@ class PoolOptions(TypedDict, total=False):
     """Called with each lease that is granted."""
     on_outage: OnOutage
     """Called with the reason when no host can be started, and with None when a host is up again."""
+    secrets: SecretProvider | None
+    """The secrets of actions; None: environment variables."""
 
 
 class Pool:
@@ -66,7 +72,8 @@ class Pool:
         self._limits = options.get("limits") or PoolLimits()
         size = default_pool_size(os.environ) if size is None else size
         self._queue = HostQueue(size, self._limits, options.get("on_outage"))
-        self._supervisor = HostSupervisor(command, self._queue, self._limits)
+        self._secrets = options.get("secrets") or SecretProvider()
+        self._supervisor = HostSupervisor(command, self._queue, self._limits, self._secrets.redactor)
         self._leases = LeaseIssuer(options.get("audit"), on_pipe=command.issues_leases)
         self._single_use = command.single_use
         self._tasks: dict[str, asyncio.Task[Any]] = {}  # the tasks of running calls, by call id
@@ -158,12 +165,13 @@ class Pool:
         call = running.call
         attempts_left = self._limits.attempts
         try:
+            secrets = await self._read_secrets(call, deadline) if call.secrets else []
             while True:
                 slot = await self._queue.acquire(deadline)
                 if self._single_use:
                     slot.request_successor()  # starts while this host works
                 try:
-                    document = await self._exchange(slot, running, deadline)
+                    document = await self._exchange(slot, running, secrets, deadline)
                 except HostLost as lost:
                     running.sent = lost.sent
                     running.suspected = running.suspected or lost.suspect
@@ -181,14 +189,28 @@ class Pool:
         except CallRefused as refused:
             return failure(call.aid, refused.kind, refused.detail, code=refused.code)
 
-    async def _exchange(self, slot: HostSlot, running: _RunningCall, deadline: float) -> dict[str, Any]:
+    async def _read_secrets(self, call: HostCall, deadline: float) -> list[SecretValue]:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._loop.run_in_executor(self._secrets.executor, self._secrets.values, call.secrets)
+        except SecretError as error:
+            raise CallRefused("exception", str(error), "no_secret") from None
+        except TimeoutError:
+            raise CallRefused("timeout", "the deadline passed while the secrets were read; nothing was sent") from None
+
+    async def _exchange(
+        self, slot: HostSlot, running: _RunningCall, secrets: list[SecretValue], deadline: float
+    ) -> dict[str, Any]:
         """Send the call and return the answer; if a foreign host requires a lease, send the call again with one."""
         host, call = slot.host, running.call
         assert host is not None
         required_tier: int | None = None  # the tier of the lease that a foreign host requires
         while True:
             token = await self._leases.issue(host, call, running.right, deadline, required_tier)
-            line = encode(call, token)
+            line = encode(call, token, secrets)
+            host.secrets.update(secrets)
+            if len(host.secrets) > _MAX_SECRET_VALUES:
+                slot.request_successor()
             running.sent = call.above_tier_0  # from here on, a cancelled call may have had an effect
             document = await host.exchange(
                 line,

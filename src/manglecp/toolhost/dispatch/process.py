@@ -6,6 +6,8 @@ happen after the report. A host whose answer is late or unreadable is ended.
 The process leads a session and process group. The group gets SIGTERM and then SIGKILL. When the leader has exited by
 itself, the group gets SIGKILL before the leader is reaped: until then, the group id cannot be reused. A contained host
 has a supervisor, which passes SIGTERM on, kills all processes of the host on SIGHUP, and exits after the last of them.
+
+Answers, reports and the text of errors are redacted here: nothing that a host has written leaves this class unredacted.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.base.redaction import Redactor, SecretValue
 from manglecp.toolhost.dispatch.launch import HostCommand, LaunchedHost, launch
 from manglecp.toolhost.dispatch.messages import OnReport, decode
 from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Loss, Request, ResponseReader
@@ -42,6 +45,7 @@ class HostProcess:
         launched_host: LaunchedHost,
         contained: bool,
         on_end: Callable[[], None] | None,
+        redactor: Redactor,
     ) -> None:
         process = launched_host.process
         assert process.stdin is not None
@@ -50,12 +54,14 @@ class HostProcess:
         self.pid: Final = process.pid
         self.lease_key: Final = launched_host.lease_key
         self._process = process
+        self.secrets: Final[set[SecretValue]] = set()  # received values; they are redacted while this host is alive
+        self._redactor = redactor
         self._contained = contained
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
-        self._responses = ResponseReader()
+        self._responses = ResponseReader(redact=redactor.text)
         self._reports = LineBuffer(MAX_REPORT_BYTES)
         self._stderr_tail = b""
         self._deadline = 0.0  # that of the open request, in the time of the event loop
@@ -76,12 +82,14 @@ class HostProcess:
         self._loop.add_reader(self._pidfd, self._exited)
 
     @classmethod
-    def start(cls, command: HostCommand, *, on_end: Callable[[], None] | None = None) -> HostProcess:
+    def start(
+        cls, command: HostCommand, *, on_end: Callable[[], None] | None = None, redactor: Redactor | None = None
+    ) -> HostProcess:
         """Start the process; raises OSError. A request may be written before the host is up.
 
         ``on_end`` is called when the process is gone.
         """
-        return cls(launch(command), command.contained, on_end)
+        return cls(launch(command), command.contained, on_end, redactor or Redactor())
 
     @property
     def alive(self) -> bool:
@@ -122,7 +130,7 @@ class HostProcess:
                 self._ending = True
                 self._kill()
                 await self.wait()
-            return answer.result()
+            return self._redactor.answer(answer.result())
         except asyncio.CancelledError:
             request.loss = request.loss or Loss("exception", "the call was cancelled", "cancelled")
             self.end()
@@ -235,7 +243,7 @@ class HostProcess:
         if report.get("event") not in ("progress", "log"):
             return
         try:
-            request.on_report(report)
+            request.on_report(self._redactor.answer(report))
         except Exception as error:
             self._loop.call_exception_handler({"message": "on_report failed", "exception": error})
 
@@ -307,18 +315,19 @@ class HostProcess:
 
     def _lose_request(self, code: int) -> None:
         how = f"ended by signal {-code}" if code < 0 else f"exited with code {code}"
-        reason = _exit_reason((self._responses.partial + b"\n" + self._stderr_tail).strip())
+        outputs = (output.decode("utf-8", "replace") for output in (self._responses.partial, self._stderr_tail))
+        reason = _exit_reason("\n".join(self._redactor.text(output, truncated=True) for output in outputs).strip())
         detail = f"the host {how}" + (f": {reason}" if reason else "")
         self._responses.lose(Loss("crash", detail) if code else Loss("parse_error", detail, "empty_output"))
 
 
-def _exit_reason(output: bytes) -> str:
+def _exit_reason(output: str) -> str:
     """Return the error that the host printed before it exited, or its last output."""
     with contextlib.suppress(ValueError, RecursionError):
         document = msgspec.json.decode(output)
         if isinstance(document, dict) and isinstance(document.get("error"), str):
             return str(document["error"])
-    return output.decode("utf-8", "replace")
+    return output
 
 
 def _read_some(descriptor: int) -> bytes | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
@@ -67,7 +67,7 @@ class HostLost(Exception):
 class Request:
     """One request line: the bytes left to write, and the future of its answer."""
 
-    unwritten: bytes | memoryview
+    unwritten: bytes | memoryview = field(repr=False)  # it may contain secrets
     answer: asyncio.Future[dict[str, Any]]
     call_id: str | None = None
     _: KW_ONLY
@@ -84,10 +84,14 @@ class Request:
 
 
 class ResponseReader:
-    """The lines of one host, and its open request. ``limit`` is the most bytes of one answer."""
+    """The lines of one host, and its open request.
 
-    def __init__(self, limit: int = MAX_OUTPUT) -> None:
+    ``limit`` is the most bytes of one answer. ``redact`` removes secrets from texts for errors.
+    """
+
+    def __init__(self, limit: int = MAX_OUTPUT, redact: Callable[[str], str] = str) -> None:
         self._lines = LineBuffer(limit)
+        self._redact = redact
         self.request: Request | None = None
         self.spoiled = False
 
@@ -125,7 +129,8 @@ class ResponseReader:
         try:
             document = decode(line)
         except ValueError as error:
-            return Loss("parse_error", f"the answer is not a JSON object: {error}; it begins {line[:200]!r}")
+            beginning = self._redact(line.decode("utf-8", "replace"))[:200]
+            return Loss("parse_error", f"the answer is not a JSON object: {error}; it begins {beginning!r}")
         call_id = document.get("call_id")
         if call_id is not None and request.call_id is not None and call_id != request.call_id:
             return Loss("crash", "the host answered another call than the open one")

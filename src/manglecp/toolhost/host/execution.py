@@ -124,8 +124,18 @@ class ActionExecutor:
         self._temporary = temporary
         self._lasting_files = frozenset(_names(temporary))  # files that loading the plugin created
 
-    def call(self, tool: PluginAction, input_json: str, slots: Slots, fields: Mapping[str, object]) -> ActionOutcome:
-        """Run one call; raises :class:`InvalidInput` before the action runs. Reports of the call have ``fields``."""
+    def call(
+        self,
+        tool: PluginAction,
+        input_json: str,
+        slots: Slots,
+        fields: Mapping[str, object],
+        secrets: object = None,
+    ) -> ActionOutcome:
+        """Run one call; raises :class:`InvalidInput` before the action runs. Reports of the call have ``fields``.
+
+        ``secrets`` has values by name.
+        """
         try:
             inputs = parse(input_json)
             if self._ignore_extra_inputs and isinstance(inputs, dict):
@@ -135,6 +145,12 @@ class ActionExecutor:
             raise InvalidInput(f"invalid input: {error}") from error
         except ValueError as error:
             raise InvalidInput(f"invalid input: not JSON: {error}") from error
+        for parameter, name in tool.secrets.items():
+            value = secrets.get(name) if isinstance(secrets, dict) else None
+            if isinstance(value, str):
+                arguments[parameter] = value
+            elif parameter not in tool.defaults:
+                raise InvalidInput(f"the request has no value of the secret {name}")
         slots_of_action = dict(slots)
         if tool.context is not None:
             arguments[tool.context] = Context(slots_of_action, self._reports, fields, self._settings)

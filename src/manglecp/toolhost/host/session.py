@@ -227,9 +227,8 @@ class RequestHandler:
         try:
             if input_error is not None:
                 raise InvalidInput(f"invalid input: {input_error}")
-            outcome = self._executor.call(
-                tool, input_json, before, {"aid": tool.aid, "call_id": request.get("call_id")}
-            )
+            fields = {"aid": tool.aid, "call_id": request.get("call_id")}
+            outcome = self._executor.call(tool, input_json, before, fields, request.get("_secrets"))
         except InvalidInput as error:
             self._slots = before
             unchanged = state_delta(before, before, name_base=client_sends_digests)
