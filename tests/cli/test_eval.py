@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -178,3 +179,28 @@ def test_the_plan_shows_what_was_compiled() -> None:
     assert shown.exit_code == 0
     assert "# p/1: not recursive" in shown.stdout
     assert "def rule_0_0(views, now, limits, rows, known=None):" in shown.stdout
+
+
+def test_the_costs_of_rules() -> None:
+    rules = "n(1). n(2). p(X) :- n(X). q(X, Y) :- p(X), p(Y). c(N) :- q(_, _) |> do fn:group_by(), let N = fn:count()."
+    shown = CliRunner().invoke(cli, ["eval", "-", "--profile", "--json"], input=rules)
+    costs = {cost["text"].partition("(")[0]: cost for cost in json.loads(shown.stdout)["rules"]}
+    assert {name: (cost["runs"], cost["rows"], cost["place"]) for name, cost in costs.items()} == {
+        "p": (1, 2, "<stdin>:1"),
+        "q": (1, 4, "<stdin>:1"),
+        "c": (1, 4, "<stdin>:1"),
+    }
+    assert all(cost["seconds"] > 0 for cost in costs.values())
+    chain = "e(1, 2). e(2, 3). e(3, 4). t(X, Y) :- e(X, Y). t(X, Z) :- t(X, Y), e(Y, Z)."
+    lines = CliRunner().invoke(cli, ["eval", "-", "--profile"], input=chain).stdout.splitlines()
+    assert lines[0].split() == ["TIME", "RUNS", "ROWS", "PLACE", "RULE"]
+    assert sorted(line.split()[2:4] for line in lines[1:]) == [["1", "3"], ["3", "3"]]
+    deferred = 'Decl more(X, Y) descr [mode("+", "-"), deferred()] bound [/number, /number].'
+    deferred += "n(1). more(X, Y) :- Y = fn:plus(X, 1). p(Y) :- n(X), more(X, Y)."
+    shown = CliRunner().invoke(cli, ["eval", "-", "--profile"], input=deferred)
+    assert re.search(r"ms +1 +0 +p/1 +interpreted rules$", shown.stdout, re.MULTILINE)
+
+
+def test_a_profile_is_not_combined() -> None:
+    for other in (["--show-plan"], ["--coverage"], ["--explain", "n(1)"]):
+        assert CliRunner().invoke(cli, ["eval", "-", "--profile", *other], input="n(1).").exit_code == 2

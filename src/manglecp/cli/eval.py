@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import click
 
 from manglecp.cli.evaluation import EvaluationOptions, TimedResult, evaluation_options, json_facts
 from manglecp.cli.files import files_argument, option
-from manglecp.cli.output import json_text, refuse, report, suggestion, write_text
-from manglecp.mangle import MangleError, Program, Result, show_plan as plan_text
+from manglecp.cli.output import json_text, refuse, report, suggestion, table, write_text
+from manglecp.mangle import MangleError, Program, Result, RuleCost, RuleProfile, show_plan as plan_text
 from manglecp.mangle.explain import read_fact
 
 
@@ -18,6 +20,7 @@ from manglecp.mangle.explain import read_fact
 @evaluation_options
 @option("--pred NAME", help="Print only the facts of this predicate.")
 @option("--show-plan", is_flag=True, help="Print the compiled rules instead of the facts.")
+@option("--profile", "is_profiled", is_flag=True, help="Print time and rows of each rule instead of the facts.")
 @option("--explain FACT", help="Print a proof of this fact instead.")
 @option("--all", "alternatives", is_flag=True, help="With --explain: a proof from every minimal set of facts.")
 @option("--why-not FACT", help="Print why this fact does not hold, and what would make it hold.")
@@ -35,6 +38,7 @@ def command(
     options: EvaluationOptions,
     pred: str | None,
     show_plan: bool,
+    is_profiled: bool,
     explain: str | None,
     alternatives: bool,
     why_not: str | None,
@@ -60,8 +64,12 @@ def command(
         raise click.UsageError("--selector goes with --coverage.")
     if as_json and show_plan:
         raise click.UsageError("--show-plan prints Python, not JSON; leave --json out.")
-    if explanations and (show_plan or pred is not None):
-        raise click.UsageError(f"--show-plan and --pred are for all facts; leave them out with {explanations[0]}.")
+    if explanations and (show_plan or is_profiled or pred is not None):
+        message = f"--show-plan, --profile and --pred are for all facts; leave them out with {explanations[0]}."
+        raise click.UsageError(message)
+    if is_profiled and show_plan:
+        raise click.UsageError("give either --profile or --show-plan.")
+    profile = RuleProfile() if is_profiled else None
 
     def check(program: Program) -> None:
         """Raise an error for an option with an invalid fact or predicate."""
@@ -74,7 +82,7 @@ def command(
         except MangleError as error:
             refuse(error, status=2)
 
-    with options.evaluate(files, check) as timed_result:
+    with options.evaluate(files, check, profile) as timed_result:
         result = timed_result.result
         if explain is not None:
             output = _explain(result, explain, alternatives)
@@ -84,6 +92,8 @@ def command(
         elif coverage:
             rule_coverage = result.explainer.coverage(selector)
             output = _Output(rule_coverage.text(), rule_coverage.as_json())
+        elif profile is not None:
+            output = _profile_output(profile.costs())
         else:
             facts = result.facts(pred)
             lines = json_facts(facts, result.program) if as_json else facts
@@ -91,7 +101,7 @@ def command(
     if show_plan:
         write_text(plan_text(timed_result.compiled))
     else:
-        write_text(json_text(output.document) + "\n" if as_json and explanations else output.text)
+        write_text(json_text(output.document) + "\n" if as_json and output.document else output.text)
     report(timed_result.warnings)
     if show_time:
         _print_cost(timed_result)
@@ -130,6 +140,15 @@ def _explain(result: Result, fact: str, alternatives: bool) -> _Output:
         note = "" if minimal_sets.complete else "\nthere may be other proofs\n"
         text = "\n".join(other.text() for other in proofs) + note
     return _Output(text, document)
+
+
+def _profile_output(costs: Sequence[RuleCost]) -> _Output:
+    rows = [
+        (f"{cost.seconds * 1_000:,.2f} ms", f"{cost.runs:,}", f"{cost.rows:,}", cost.place, cost.text) for cost in costs
+    ]
+    lines = table(("TIME", "RUNS", "ROWS", "PLACE", "RULE"), rows, empty="No rule was applied.")
+    document = {"rules": [asdict(cost) for cost in costs]}
+    return _Output("".join(f"{line}\n" for line in lines), document)
 
 
 def _print_cost(timed_result: TimedResult) -> None:

@@ -45,7 +45,9 @@ class EvaluationOptions(NamedTuple):
     bounds: Literal["error", "off"]
 
     @contextmanager
-    def evaluate(self, files: Sequence[str], check: Callable[[mangle.Program], object]) -> Iterator[TimedResult]:
+    def evaluate(
+        self, files: Sequence[str], check: Callable[[mangle.Program], object], profile: mangle.RuleProfile | None = None
+    ) -> Iterator[TimedResult]:
         """Evaluate the program in ``files`` with the facts of the fact files; ``check(program)`` runs first.
 
         An error of the program, even one raised in the ``with`` block, ends the process with status 1.
@@ -61,7 +63,7 @@ class EvaluationOptions(NamedTuple):
                 facts = self._read_facts(program, check_bounds=check_bounds)
                 loaded_at = time.perf_counter()
                 progress.doing = "evaluating"
-                base = program.base(facts, check=check_bounds, limits=limits)
+                base = program.base(facts, check=check_bounds, limits=limits, profile=profile)
                 result = base.evaluate(now=self.now, limits=limits)
                 ended_at = time.perf_counter()
                 progress.doing = "printing"

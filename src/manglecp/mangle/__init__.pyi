@@ -13,6 +13,7 @@ from .engine.base import (
     evaluate as evaluate,
 )
 from .engine.compiled import CompiledProgram as CompiledProgram, show_plan as show_plan
+from .engine.profile import RuleCost as RuleCost, RuleProfile as RuleProfile
 from .errors import (
     AnalysisError as AnalysisError,
     EvalError as EvalError,

@@ -27,6 +27,7 @@ from manglecp.mangle.values import Value, part_size
 
 if TYPE_CHECKING:
     from manglecp.mangle.engine import Base
+    from manglecp.mangle.engine.profile import RuleProfile
     from manglecp.mangle.explain import Shape
     from manglecp.mangle.externals import Externals
     from manglecp.mangle.facts import Fact
@@ -130,14 +131,16 @@ class Program:
         check: bool = True,
         limits: Limits | None = None,
         externals: Externals | None = None,
+        profile: RuleProfile | None = None,
     ) -> Base:
         """Evaluate the facts of the program together with ``facts``, as a base for requests.
 
         ``check=False`` skips the check against declared bounds. ``externals`` implement external predicates, by name.
+        ``profile`` collects the costs of the rules, also for requests on the base.
         """
         from manglecp.mangle.engine import Base  # late: the engine imports this module
 
-        return Base.prepare(self, facts, check=check, limits=limits, externals=externals)
+        return Base.prepare(self, facts, check=check, limits=limits, externals=externals, profile=profile)
 
 
 def _parse_all(sources: Iterable[Source | syntax.Unit]) -> list[syntax.Unit]:

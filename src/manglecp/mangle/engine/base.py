@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.evaluation import Evaluation
 from manglecp.mangle.engine.interpreter import check_constraints
+from manglecp.mangle.engine.profile import RuleProfile
 from manglecp.mangle.engine.views import FactTuple, Layer
 from manglecp.mangle.externals import Externals, check_names
 from manglecp.mangle.facts import Fact
@@ -56,10 +57,11 @@ class Base:
         check: bool = True,
         limits: Limits | None = None,
         externals: Externals | None = None,
+        profile: RuleProfile | None = None,
     ) -> Base:
         """Evaluate the program. ``externals`` implement external predicates; ``check`` as in :meth:`evaluate`."""
         check_names(externals or {}, program.predicates)
-        compiled = CompiledProgram(program)
+        compiled = CompiledProgram(program, profile)
         given = compiled.intake.by_predicate(facts, check)
         _add_program_facts(given, compiled, (f for f in program.facts if not compiled.is_volatile_fact(f)), now=0)
         evaluation = Evaluation(compiled, Layer(compiled), now=0, limits=limits or Limits(), volatile=False)

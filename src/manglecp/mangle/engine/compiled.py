@@ -14,6 +14,7 @@ from manglecp.mangle.declarations import FactAcceptor, Predicate, is_text, unkno
 from manglecp.mangle.engine.codegen import CompiledFunction, Generator
 from manglecp.mangle.engine.maintenance import MaintainedRule, maintainable
 from manglecp.mangle.engine.plan import RuleSteps, relation_premises, split_rule
+from manglecp.mangle.engine.profile import RuleProfile
 from manglecp.mangle.engine.views import FactTuple, GroupedView, View
 from manglecp.mangle.errors import AnalysisError, EvalError, Stage
 from manglecp.mangle.facts import Fact, is_nonempty_interval
@@ -285,8 +286,9 @@ class CompiledComponent:
 class CompiledProgram:
     """Made once per program and shared by all its evaluations."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, profile: RuleProfile | None = None) -> None:
         self.program = program
+        self.profile = profile
         self.keys: list[Key] = sorted(program.predicates)
         self.ids = {key: i for i, key in enumerate(self.keys)}  # the number of each predicate
         self.temporal = [program.predicates[key].temporal for key in self.keys]
@@ -449,6 +451,8 @@ class CompiledProgram:
                     name=rule.name if delta is None else f"{rule.name}_{mode}_{delta}",
                 ).compile()
                 if function is not None:
+                    if self.profile is not None:
+                        function = self.profile.measured(rule.steps.rule, rule.head, function)
                     functions.append(RuleFunction(rule, source, function))
             return tuple(functions)
 

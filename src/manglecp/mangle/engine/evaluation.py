@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, Final
 
 from manglecp.mangle.engine.codegen import NotCompiled
@@ -201,7 +202,9 @@ class Evaluation:
             for i in component.inputs:
                 views[i].delta = views[i].facts
         if component.interpreter_reason:
-            interpret(self, component)
+            profile = self.compiled.profile
+            with nullcontext() if profile is None else profile.interpreting(component.component.predicates):
+                interpret(self, component)
         elif in_rounds:
             self._fixpoint(component, functions)
         else:
