@@ -17,7 +17,9 @@ CHANGES = st.lists(st.tuples(FACTS, FACTS, st.sampled_from([(), (0,), (1,), (0, 
 @pytest.mark.parametrize("max_patch", [0, 3, 2_048])
 @given(start=st.frozensets(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=100), changes=CHANGES)
 def test_changes(
-    max_patch: int, start: frozenset[tuple[int, int]], changes: list[tuple[frozenset[tuple[int, int]], ...]]
+    max_patch: int,
+    start: frozenset[tuple[int, int]],
+    changes: list[tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]], tuple[int, ...]]],
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(views, "_MAX_PATCH", max_patch)

@@ -17,6 +17,8 @@ from manglecp.mangle.syntax import Key
 
 @dataclass(slots=True)
 class RuleCost:
+    """What a rule, or rules that are interpreted together, cost in the evaluations of a program."""
+
     place: str
     """The file and line of the rule; for interpreted rules, their predicates."""
     text: str
