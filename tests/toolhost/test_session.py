@@ -79,8 +79,8 @@ class Wrong(ActionExecutor):
 
     calls = 0
 
-    def call(self, *arguments: Any) -> ActionOutcome:
-        outcome = super().call(*arguments)
+    async def call(self, *arguments: Any) -> ActionOutcome:
+        outcome = await super().call(*arguments)
         self.calls += 1
         return outcome._replace(slots={256: Artifact("x")}) if self.calls == 1 else outcome
 
@@ -94,7 +94,7 @@ def test_a_state_that_cannot_be_sent_is_not_kept(plugin: Plugin) -> None:
 class Careless(ActionExecutor):
     """Fails beside the action."""
 
-    def call(self, *_: Any) -> Any:
+    async def call(self, *_: Any) -> Any:
         raise RuntimeError("beside")
 
 

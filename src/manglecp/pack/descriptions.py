@@ -50,6 +50,7 @@ class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: _Capabilities = _Capabilities()
     preview: _Identifier | None = None
     tool: bool = True
+    concurrency: Annotated[int, Meta(ge=1, le=256)] = 1
     external: dict[str, Any] | None = None
     generator: dict[str, Any] | None = None
 
@@ -212,6 +213,7 @@ def _read_action(reader: ToolReader) -> ActionDescription:
         spawn=tool.capabilities.spawn,
         preview=tool.preview,
         tool=tool.tool,
+        concurrency=tool.concurrency,
     )
 
 

@@ -21,6 +21,7 @@ from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
 from manglecp.pack.governance import FOLDER, MAX_DOCUMENT_BYTES, default_governance, select_governance
 from manglecp.pack.host_listing import list_tools
+from manglecp.pack.interpreter import PythonEnvironment, find_environment
 from manglecp.pack.model import Pack, PythonFile, SkillText
 from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, SandboxPolicy, fill_params, read_settings
 from manglecp.pack.skills import MAX_SKILL_BYTES, read_skill
@@ -56,12 +57,15 @@ class _PackReader:
         self._root = root
         self._params = params
         self._sandbox = sandbox
+        self._python: PythonEnvironment | None = None
 
     def read(self) -> Pack:
         self._check_names()
         text = self._folder.text(FILE, MAX_SETTINGS_BYTES) if FILE in self._folder.names else None
         settings = read_settings(text or "", self._root.name, self._problems)
         governance = self._governance(settings.governance_digest)
+        if settings.interpreter is not None:
+            self._python = find_environment(self._root, settings.interpreter, self._problems)
         params = {} if self._problems.has_error(FILE) else fill_params(settings, self._params, self._problems)
         sources, fact_files, skills = self._sources(), self._fact_files(), self._skills()
         actions_file, actions = self._describe("actions", read_actions)
@@ -88,6 +92,7 @@ class _PackReader:
             governance=governance,
             digest=digest,
             folder=str(self._root),
+            python=self._python,
             actions_file=actions_file,
             externals_file=externals_file,
             generators=generators,
@@ -215,6 +220,6 @@ class _PackReader:
         if self._folder.text(file, MAX_TEXT_BYTES) is None:
             return None, {}
         sha256 = self._folder.sha256(file)
-        listing = list_tools(self._root, file, sha256, self._problems, sandbox=self._sandbox)
+        listing = list_tools(self._root, file, sha256, self._problems, sandbox=self._sandbox, python=self._python)
         python_file = PythonFile(str(self._root / file), file, sha256)
         return python_file, {} if listing is None else read_listing(listing, file, self._problems)

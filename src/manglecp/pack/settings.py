@@ -160,6 +160,8 @@ class Settings:
     auth: AuthSettings = AuthSettings()
     params: tuple[Param, ...] = ()
     sandbox: Profile = "strict"
+    interpreter: str | None = None
+    """The interpreter of a virtual environment, relative to the pack; None: the hosts have the packages of manglecp."""
     structured_facts: bool = False
     """Whether clients may send facts as clauses, the extension ``x-structured_facts``."""
     rule_coverage: bool = False
@@ -178,6 +180,7 @@ _PREDICATE: Final = re.compile(r"[a-z][A-Za-z0-9_]*(?:\.[a-z][A-Za-z0-9_]*)*")
 _PARAM: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CATEGORY: Final = re.compile("|".join((*CATEGORIES, r"x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}")))
 _SCHEME: Final = re.compile("|".join(SCHEMES))
+_PATH: Final = re.compile(r"[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,1023}")
 _URL: Final = re.compile(r"https?://[^\s/]+\S*")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _USERINFO: Final = re.compile(r"https?://[^/?#]*@")
@@ -198,6 +201,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     trust_levels = pack.texts("trust_levels", _ONE_LINE, "a trust level: one line of at most 128 characters")
     pack.finish()
     extensions, governance = document.section("extensions"), document.section("governance")
+    python = document.section("python")
     settings = Settings(
         name=name,
         version=version,
@@ -212,6 +216,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         auth=_auth(document.section("auth")),
         params=_params(document.section("params")),
         sandbox=_sandbox(document.section("sandbox"), problems),
+        interpreter=python.text("interpreter", None, pattern=_PATH, takes="a path such as .venv/bin/python"),
         structured_facts=extensions.flag("structured_facts", False),
         rule_coverage=extensions.flag("rule_coverage", False),
         governance_digest=governance.text(
@@ -220,6 +225,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     )
     extensions.finish()
     governance.finish()
+    python.finish()
     # Keys of [pack] are easily written above it; the problem then names the table to which they belong.
     document.finish(table_of=dict.fromkeys(("name", "version", "description", "permissions", "trust_levels"), "pack"))
     return settings

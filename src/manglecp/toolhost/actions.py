@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, overload
+
+from manglecp.base.coroutines import items_of, run_to_end
 
 SAFE: Final = 0
 WRITE: Final = 1
@@ -42,6 +44,7 @@ _TIERS: Final = {
 _REMOTE_EFFECTS: Final = frozenset({"browser", "network"})
 _POSSIBLY_READ_ONLY: Final = frozenset({"filesystem", "database"}) | _REMOTE_EFFECTS
 _PROGRAM_EFFECTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
+MAX_CONCURRENCY: Final = 256
 
 
 def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
@@ -97,6 +100,7 @@ class Declaration(NamedTuple):
     replay_inputs: tuple[str, ...] = ()
     preview: str | None = None
     tool: bool = True
+    concurrency: int = 1
     external: dict[str, Any] | None = None
     """The description of an external predicate, see :func:`external`."""
     generator: dict[str, Any] | None = None
@@ -117,6 +121,7 @@ def action(
     replay_inputs: Iterable[str] = (),
     preview: str | None = None,
     tool: bool = True,
+    concurrency: int = 1,
 ) -> Callable[[F], F]:
     """Declare a typed function as an action; it stays callable as before.
 
@@ -131,7 +136,8 @@ def action(
     client can select actions by their ``tags``. ``preview`` names a read-only action that runs before approval, with
     those inputs of the declared action that the preview has parameters for. Approvers see the result of the preview,
     and members of this result that are parameters of the declared action become its inputs. ``tool=False``: the action
-    does not become a tool of the same name if no rule makes it a step.
+    does not become a tool of the same name if no rule makes it a step. ``concurrency`` is the number of calls of an
+    ``async def`` action that one host serves at the same time, if the action starts no programs.
     """
     lists = {"effects": effects, "spawn": spawn, "tags": tags, "replay_inputs": replay_inputs}
     for name, values in lists.items():
@@ -148,6 +154,10 @@ def action(
         raise ValueError("spawn: an action that starts programs has the effect 'process'")
     if deterministic and not replay_inputs and any(effect != "none" for effect in effects):
         raise ValueError("deterministic and with effects: replay_inputs has to name what the result depends on")
+    if not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise ValueError(f"concurrency has to be from 1 to {MAX_CONCURRENCY}")
+    if concurrency > 1 and starts_programs(effects):
+        raise ValueError("concurrency: an action that starts programs has a host of its own for each call")
     declared = Declaration(
         effects=effects,
         tier=lease_tier(effects, mutates=mutates),
@@ -162,8 +172,23 @@ def action(
         replay_inputs=replay_inputs,
         preview=preview,
         tool=tool,
+        concurrency=concurrency,
     )
-    return lambda function: _attach(function, declared)
+
+    def decorate(function: F) -> F:
+        if concurrency > 1 and not _is_async(function):
+            raise TypeError(f"concurrency={concurrency}: {function.__name__} has to be an async def function")
+        return _attach(function, declared)
+
+    return decorate
+
+
+def _is_async(function: Any) -> bool:
+    """Return whether the function, or one that it decorates, is a coroutine function or async generator function."""
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_flags & COROUTINE_FLAGS:
+        return True
+    return hasattr(function, "__wrapped__") and _is_async(function.__wrapped__)
 
 
 def _check_effects(effects: Iterable[str]) -> None:
@@ -235,7 +260,8 @@ def external(
     input values. The function gets them as arguments and returns rows of outputs; with one output, a row may be the
     bare value. With ``batch=True`` it gets a list of questions, and returns a list of rows for each. Values are plain
     JSON, as the ``Decl`` of the predicate states. ``deterministic=False`` declares that answers may change; ``seconds``
-    is the time for all questions of one evaluation round. A host serves the function as an action of tier 0.
+    is the time for all questions of one evaluation round. A host serves the function as an action of tier 0. It may be
+    a coroutine function or an async generator function; its questions are then answered one after the other.
     """
     match = _SIGNATURE.fullmatch(signature)
     if match is None:
@@ -256,8 +282,7 @@ def external(
     }
 
     def decorate(function: F) -> F:
-        code = getattr(function, "__code__", None)
-        if code is None or code.co_flags & COROUTINE_FLAGS:
+        if not hasattr(function, "__code__"):
             raise TypeError(f"{predicate}: the decorated function has to be a plain one")
         declared = Declaration(tier=SAFE, idempotent=True, timeout=seconds, mutates=False, external=description)
         return serve_with(function, _batch_action(function, mode, batch), declared)
@@ -269,16 +294,22 @@ def _batch_action(function: Callable[..., Any], mode: str, takes_batch: bool) ->
     """Return the action that a host serves: it takes a list of questions and returns a list of rows for each."""
     input_count, output_count = mode.count("+"), mode.count("-")
 
-    def answer(inputs: list[list[Any]]) -> dict[str, Any]:
+    async def answer(inputs: list[list[Any]]) -> dict[str, Any]:
         questions = [tuple(question) for question in inputs]
         if any(len(question) != input_count for question in questions):
             raise ValueError(f"a question has {input_count} values")
-        answers = list(function(questions)) if takes_batch else [function(*question) for question in questions]
+        if takes_batch:
+            answers = list(await items_of(function(questions)))
+        else:
+            answers = [await items_of(function(*question)) for question in questions]
         if len(answers) != len(questions):
             raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
         return {"rows": [[_row_values(row, output_count) for row in _check_rows(rows)] for rows in answers]}
 
-    return answer
+    def answer_now(inputs: list[list[Any]]) -> dict[str, Any]:
+        return run_to_end(answer(inputs))
+
+    return answer if _is_async(function) else answer_now
 
 
 def _check_rows(rows: Any) -> Any:
@@ -295,3 +326,44 @@ def _row_values(row: Any, count: int) -> list[Any]:
     if len(values) != count:
         raise ValueError(f"a row has {count} values, not {len(values)}")
     return values
+
+
+LIFESPAN_SECONDS: Final = 10.0
+MAX_LIFESPAN_SECONDS: Final = 15.0  # less than the time that dispatch gives a host to start
+_LIFESPAN: Final = "__manglecp_lifespan__"  # the attribute of a lifespan function with its timeout
+_GENERATOR_FLAGS: Final = 0x20 | 0x200  # CO_GENERATOR and CO_ASYNC_GENERATOR of a code object
+
+
+@overload
+def lifespan(function: F, /) -> F: ...
+@overload
+def lifespan(*, timeout: float = LIFESPAN_SECONDS) -> Callable[[F], F]: ...
+def lifespan(function: F | None = None, /, *, timeout: float = LIFESPAN_SECONDS) -> F | Callable[[F], F]:
+    """Declare the generator function that opens what all calls of a host share, and closes it when the host ends.
+
+        @lifespan
+        async def database(context: Context) -> AsyncIterator[Pool]:
+            async with Pool(context.settings["dsn"]) as pool:
+                yield pool
+
+    Each host of the plugin runs it: up to its only ``yield`` before the first call, and the rest after the last one,
+    for at most ``timeout`` seconds each. The yielded value is ``context.state`` of every call. It may be an async
+    generator function or a plain one, and may have a parameter annotated ``Context``.
+    """
+    if not 0 < timeout <= MAX_LIFESPAN_SECONDS:
+        raise ValueError(f"lifespan: timeout has to be above 0 and at most {MAX_LIFESPAN_SECONDS:g} seconds")
+
+    def decorate(function: F) -> F:
+        code = getattr(function, "__code__", None)
+        if code is None or not code.co_flags & _GENERATOR_FLAGS:
+            raise TypeError("lifespan: the decorated function has to be a generator, with one yield")
+        setattr(function, _LIFESPAN, timeout)
+        return function
+
+    return decorate if function is None else decorate(function)
+
+
+def lifespan_timeout(candidate: object) -> float | None:
+    """Return the timeout of a lifespan function; None for every other object of a module."""
+    timeout = _attribute(candidate, _LIFESPAN)
+    return timeout if isinstance(timeout, float | int) and hasattr(candidate, "__code__") else None

@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import os
 from _operator import is_  # the C module behind operator
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from contextvars import Context as Variables, copy_context
+from contextvars import copy_context
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 
-from manglecp.toolhost.context import Context, Reports, describe, failure_members, trace
+from manglecp.toolhost.context import NO_STATE, Context, Reports, describe, failure_members, trace
 from manglecp.toolhost.conversion import ConversionError, encode_value
 from manglecp.toolhost.host.messages import parse
-from manglecp.toolhost.plugin import PluginAction
+from manglecp.toolhost.plugin import PluginAction, PluginLifespan
 from manglecp.toolhost.state import Slots, own_slots
 
 if TYPE_CHECKING:
     import asyncio
     import signal
+
+    from manglecp.toolhost.host.lifespan import HostLifespan
 else:
     import _signal as signal  # the C module behind signal, without its enums
 
@@ -102,6 +104,8 @@ class ActionOutcome(NamedTuple):
 class ActionExecutor:
     """Runs actions, one after the other. Async ones share one event loop, which the first of them creates.
 
+    ``concurrent``: actions run in the tasks of that loop which await :meth:`call`.
+
     ``settings`` are those of the pack, ``temporary`` the temporary folder of this host, if it has one.
     ``ignore_extra_inputs``: inputs that an action has no parameter for are dropped, not refused.
     """
@@ -114,7 +118,13 @@ class ActionExecutor:
         temporary: str | None = None,
         *,
         ignore_extra_inputs: bool = False,
+        concurrent: bool = False,
     ) -> None:
+        self._concurrent = concurrent
+        self._running = 0  # the number of calls in a concurrent host
+        self._lifespan: HostLifespan | None = None
+        self._state: Any = NO_STATE
+        self._lasting_tasks: set[asyncio.Task[Any]] = set()  # those of the lifespan
         self._ignore_extra_inputs = ignore_extra_inputs
         self._reports = reports
         self._signals = signals
@@ -123,8 +133,45 @@ class ActionExecutor:
         self._process: Final = os.getpid()
         self._temporary = temporary
         self._lasting_files = frozenset(_names(temporary))  # files that loading the plugin created
+        if concurrent and signals is not None:
+            signals.activate()
 
-    def call(self, tool: PluginAction, input_json: str, slots: Slots, fields: Mapping[str, object]) -> ActionOutcome:
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop of async actions; create it if there is none."""
+        import asyncio  # only a plugin with async functions pays for this import
+
+        if self._runner is None or self._runner.get_loop().is_closed():
+            if self._concurrent:
+                from manglecp.toolhost.host.concurrency import create_loop
+
+                self._runner = asyncio.Runner(loop_factory=create_loop)
+            else:
+                self._runner = asyncio.Runner()
+        return self._runner.get_loop()
+
+    def start(self, lifespan: PluginLifespan, on_expiry: Callable[[], object]) -> None:
+        """Start the lifespan of the plugin before the first call; raises whatever it raises."""
+        from manglecp.toolhost.host.lifespan import HostLifespan
+
+        context = Context({}, Reports(None), {}, self._settings)
+        self._lifespan = HostLifespan(lifespan, context, self.event_loop)
+        self._state = self._lifespan.start(on_expiry)
+        self._lasting_files = frozenset(_names(self._temporary))
+        if self._runner is not None:
+            import asyncio
+
+            self._lasting_tasks = asyncio.all_tasks(self._runner.get_loop())
+        if self._signals is not None and not self._concurrent:
+            self._signals.restore()
+
+    def stop(self, on_expiry: Callable[[], object]) -> None:
+        """Stop the lifespan, if there is one, after the last call; raises whatever it raises."""
+        if self._lifespan is not None:
+            self._lifespan.stop(on_expiry)
+
+    async def call(
+        self, tool: PluginAction, input_json: str, slots: Slots, fields: Mapping[str, object]
+    ) -> ActionOutcome:
         """Run one call; raises :class:`InvalidInput` before the action runs. Reports of the call have ``fields``."""
         try:
             inputs = parse(input_json)
@@ -137,12 +184,12 @@ class ActionExecutor:
             raise InvalidInput(f"invalid input: not JSON: {error}") from error
         slots_of_action = dict(slots)
         if tool.context is not None:
-            arguments[tool.context] = Context(slots_of_action, self._reports, fields, self._settings)
-        if self._signals is not None:
+            arguments[tool.context] = Context(slots_of_action, self._reports, fields, self._settings, self._state)
+        if self._signals is not None and not self._concurrent:
             self._signals.activate()
         returned = False
         try:
-            result = self._run(tool, arguments)
+            result = await self._run_in_task(tool, arguments) if self._concurrent else self._run(tool, arguments)
             returned = True
             output = encode_value(result)
             outcome = ActionOutcome("OK", output, "", own_slots(slots_of_action))
@@ -153,9 +200,10 @@ class ActionExecutor:
             outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, failure)
         if os.getpid() != self._process:
             _end_child(None)
-        if self._signals is not None:
+        if self._signals is not None and not self._concurrent:
             self._signals.restore()
-        if self._temporary is not None and tool.declaration.generator is None:  # a pass of a generator has many calls
+        if self._temporary is not None and not self._running and tool.declaration.generator is None:
+            # a pass of a generator has many calls
             self._remove_new_files(self._temporary)
         return outcome
 
@@ -169,28 +217,35 @@ class ActionExecutor:
                 with suppress(OSError, RecursionError):  # made hard to remove on purpose; removed with the host
                     (rmtree if is_folder else os.unlink)(path)
 
+    async def _run_in_task(self, tool: PluginAction, arguments: dict[str, Any]) -> Any:
+        from manglecp.toolhost.host.concurrency import run_in_scope
+
+        self._running += 1
+        try:
+            return await run_in_scope(tool.function, arguments)
+        finally:
+            self._running -= 1
+
     def _run(self, tool: PluginAction, arguments: dict[str, Any]) -> Any:
         variables = copy_context()
         result = variables.run(tool.function, **arguments)
         # The result decides, not the definition: a decorator may make a function async, or an async one plain.
-        return self._await(result, variables) if hasattr(type(result), "__await__") else result
-
-    def _await(self, result: Awaitable[Any], variables: Variables) -> Any:
-        import asyncio  # only a plugin with async actions pays for this import
-
-        if self._runner is None or self._runner.get_loop().is_closed():
-            self._runner = asyncio.Runner()
+        if not hasattr(type(result), "__await__"):
+            return result
+        self.event_loop()
+        assert self._runner is not None
         try:
             return self._runner.run(_as_coroutine(result), context=variables)
         finally:
-            self._cancel_tasks(self._runner)
+            if tool.declaration.generator is None:  # the tasks of a pass live until its end
+                self._cancel_tasks(self._runner)
 
     def _cancel_tasks(self, runner: asyncio.Runner) -> None:
         """Cancel the tasks that an action left running. If a task does not end, the next action gets another loop."""
         import asyncio
 
         loop = runner.get_loop()
-        tasks = [] if loop.is_closed() else asyncio.all_tasks(loop)
+        tasks = set() if loop.is_closed() else asyncio.all_tasks(loop) - self._lasting_tasks
         if not tasks:
             return
         for task in tasks:
@@ -199,7 +254,7 @@ class ActionExecutor:
             still_running = runner.run(asyncio.wait(tasks, timeout=_CANCEL_SECONDS))[1]
         except BaseException:  # the loop is in an unknown state
             still_running = set(tasks)
-        if still_running:
+        if still_running and self._lifespan is None:  # the state of a lifespan belongs to its loop
             self._runner = None
 
 
