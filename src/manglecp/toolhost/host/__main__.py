@@ -126,7 +126,6 @@ def _start(lifespan: PluginLifespan, streams: Streams, plugin: Plugin, executor:
     try:
         executor.start(lifespan, expire)
     except BaseException as error:
-        trace(error)
         reason = f"{describe(error)}{plugin.line_of(error)}"
         streams.write(encode(refusal(f"the lifespan {lifespan.name} cannot start: {reason}")))
         return False
