@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, TypeVar, overload
+from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.base.coroutines import items_of, run_to_end
 
@@ -328,17 +328,11 @@ def _row_values(row: Any, count: int) -> list[Any]:
     return values
 
 
-LIFESPAN_SECONDS: Final = 10.0
-MAX_LIFESPAN_SECONDS: Final = 15.0  # less than the time that dispatch gives a host to start
-_LIFESPAN: Final = "__manglecp_lifespan__"  # the attribute of a lifespan function with its timeout
+_LIFESPAN: Final = "__manglecp_lifespan__"  # an attribute that marks a lifespan function
 _GENERATOR_FLAGS: Final = 0x20 | 0x200  # CO_GENERATOR and CO_ASYNC_GENERATOR of a code object
 
 
-@overload
-def lifespan(function: F, /) -> F: ...
-@overload
-def lifespan(*, timeout: float = LIFESPAN_SECONDS) -> Callable[[F], F]: ...
-def lifespan(function: F | None = None, /, *, timeout: float = LIFESPAN_SECONDS) -> F | Callable[[F], F]:
+def lifespan(function: F) -> F:
     """Declare the generator function that opens what all calls of a host share, and closes it when the host ends.
 
         @lifespan
@@ -347,23 +341,15 @@ def lifespan(function: F | None = None, /, *, timeout: float = LIFESPAN_SECONDS)
                 yield pool
 
     Each host of the plugin runs it: up to its only ``yield`` before the first call, and the rest after the last one,
-    for at most ``timeout`` seconds each. The yielded value is ``context.state`` of every call. It may be an async
-    generator function or a plain one, and may have a parameter annotated ``Context``.
+    for at most 10 seconds each. The yielded value is ``context.state`` of every call. The function is an async
+    generator function or a plain one, and may have one parameter, which gets a Context without slots and reports.
     """
-    if not 0 < timeout <= MAX_LIFESPAN_SECONDS:
-        raise ValueError(f"lifespan: timeout has to be above 0 and at most {MAX_LIFESPAN_SECONDS:g} seconds")
-
-    def decorate(function: F) -> F:
-        code = getattr(function, "__code__", None)
-        if code is None or not code.co_flags & _GENERATOR_FLAGS:
-            raise TypeError("lifespan: the decorated function has to be a generator, with one yield")
-        setattr(function, _LIFESPAN, timeout)
-        return function
-
-    return decorate if function is None else decorate(function)
+    code = getattr(function, "__code__", None)
+    if code is None or not code.co_flags & _GENERATOR_FLAGS or code.co_argcount > 1:
+        raise TypeError("lifespan: the decorated function has to be a generator, with at most a Context as parameter")
+    setattr(function, _LIFESPAN, True)
+    return function
 
 
-def lifespan_timeout(candidate: object) -> float | None:
-    """Return the timeout of a lifespan function; None for every other object of a module."""
-    timeout = _attribute(candidate, _LIFESPAN)
-    return timeout if isinstance(timeout, float | int) and hasattr(candidate, "__code__") else None
+def is_lifespan(candidate: object) -> bool:
+    return _attribute(candidate, _LIFESPAN) is True

@@ -16,12 +16,12 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from hashlib import sha256
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from manglecp.toolhost.actions import Declaration, declaration, lifespan_timeout, served_function
+from manglecp.toolhost.actions import Declaration, declaration, is_lifespan, served_function
 from manglecp.toolhost.context import Context, describe
 from manglecp.toolhost.conversion import DIALECT, Converter, converter, encode_value, schema
 from manglecp.toolhost.hints import Constrained, Field, HintError, ObjectOf, Shape, shape
@@ -94,7 +94,9 @@ class PluginAction:
         returns = hints.pop("return", Any)
         self.defaults: Final = _defaults(innermost)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        context_names = _context_names(self.name, names, hints)
+        context_names = [name for name in names if Context in (hints.get(name), typing.get_origin(hints.get(name)))]
+        if len(context_names) > 1:
+            raise HintError(f"{self.name}: there is one Context for a call, not {len(context_names)}")
         self.context: Final = context_names[0] if context_names else None
         inputs = ObjectOf(tuple(self._field(name, hints) for name in names if name not in context_names), dict)
         self.convert: Final[Converter] = converter(inputs)
@@ -145,28 +147,6 @@ class PluginAction:
         }
 
 
-def _context_names(function: str, names: Iterable[str], hints: Mapping[str, Any]) -> list[str]:
-    """Return the parameter annotated ``Context`` or ``Context[State]``, or none; raises HintError for several."""
-    found = [name for name in names if Context in (hints.get(name), typing.get_origin(hints.get(name)))]
-    if len(found) > 1:
-        raise HintError(f"{function}: there is one Context for a call, not {len(found)}")
-    return found
-
-
-class PluginLifespan:
-    """The lifespan function of a plugin. Raises :class:`HintError` for a parameter that is not a Context."""
-
-    def __init__(self, function: Callable[..., Any], timeout: float) -> None:
-        self.function: Final = function
-        self.name: Final[str] = function.__name__
-        self.timeout: Final = timeout  # seconds that its start, and its end, may take
-        names = function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
-        context_names = _context_names(self.name, names, typing.get_type_hints(function) if names else {})
-        if others := set(names) - set(context_names) - set(_defaults(function)):
-            raise HintError(f"{self.name}: a lifespan has no parameter but a Context, and no {min(others)!r}")
-        self.context: Final = context_names[0] if context_names else None
-
-
 def _unwrap(function: Any) -> Any:
     """Return the innermost decorated function, which has the parameters of the action; raises HintError."""
     while hasattr(function, "__wrapped__"):
@@ -198,18 +178,14 @@ class PluginError(Exception):
 class Plugin:
     """The actions of a loaded plugin (``tools`` in the IPC contract), sorted by action id, and its lifespan."""
 
-    def __init__(self, source: Source, tools: dict[str, PluginAction], lifespan: PluginLifespan | None = None) -> None:
+    def __init__(self, source: bytes, tools: dict[str, PluginAction], lifespan: Callable[..., Any] | None) -> None:
         self._source = source
         self.lifespan: Final = lifespan
         self.tools: Final = dict(sorted(tools.items()))
 
     @property
     def sha256(self) -> str:
-        return sha256(self._source.content).hexdigest()
-
-    def line_of(self, error: BaseException) -> str:
-        """Return the last line number of the plugin in the traceback, as text for a message; empty without one."""
-        return _line(error, self._source.path)
+        return sha256(self._source).hexdigest()
 
 
 class Source(NamedTuple):
@@ -254,14 +230,16 @@ def load(plugin: str | Source) -> Plugin:
             import_module(package)
         sys.modules[source.module] = module  # string annotations and pickles resolve names here
         exec(compile(source.content, source.path, "exec"), module.__dict__)
-        return Plugin(source, _tools(module, plugin_name(source.path)), _lifespan(module))
+        return Plugin(source.content, _tools(module, plugin_name(source.path)), _lifespan(module))
     except PluginError:
         raise
     except BaseException as error:  # SystemExit too: a plugin must not end its host
-        raise PluginError(f"cannot load plugin {source.where}: {describe(error)}{_line(error, source.path)}") from error
+        raise PluginError(
+            f"cannot load plugin {source.where}: {describe(error)}{error_line(error, source.path)}"
+        ) from error
 
 
-def _line(error: BaseException, path: str) -> str:
+def error_line(error: BaseException, path: str) -> str:
     """Return the last line number of this file in the traceback, as text for a message; empty if there is none."""
     line, frame = "", error.__traceback__
     while frame is not None:
@@ -352,10 +330,9 @@ def _tools(module: ModuleType, plugin: str) -> dict[str, PluginAction]:
     return tools
 
 
-def _lifespan(module: ModuleType) -> PluginLifespan | None:
-    """Return the lifespan function that the module defines, or imports; raises PluginError for several."""
-    found = {id(each): each for each in module.__dict__.values() if lifespan_timeout(each) is not None}
+def _lifespan(module: ModuleType) -> Callable[..., Any] | None:
+    """Return the lifespan function that the module defines or imports; raises PluginError for several."""
+    found = {each.__name__: each for each in module.__dict__.values() if is_lifespan(each)}
     if len(found) > 1:
-        names = ", ".join(sorted(each.__name__ for each in found.values()))
-        raise PluginError(f"a plugin has one @lifespan, not {len(found)}: {names}")
-    return next((PluginLifespan(each, lifespan_timeout(each) or 0.0) for each in found.values()), None)
+        raise PluginError(f"a plugin has one @lifespan, not {len(found)}: {', '.join(sorted(found))}")
+    return next(iter(found.values()), None)

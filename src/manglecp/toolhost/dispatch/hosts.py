@@ -17,7 +17,6 @@ from collections.abc import Callable
 from subprocess import SubprocessError
 from typing import Final, TypeAlias
 
-from manglecp.toolhost.actions import MAX_LIFESPAN_SECONDS
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
 from manglecp.toolhost.dispatch.messages import CallRefused, ErrorCode, ErrorType
 from manglecp.toolhost.dispatch.process import HostProcess
@@ -236,9 +235,7 @@ class HostSupervisor:
             slot.last_start_error = ("exception", f"the host cannot be started: {error}")
             return None
         try:
-            health = await host.exchange(_HEALTH_REQUEST, deadline=self._loop.time() + self._limits.start_timeout)
-            if isinstance(seconds := health.get("stop_seconds"), int | float):
-                host.stop_grace += min(max(seconds, 0), MAX_LIFESPAN_SECONDS)
+            await host.exchange(_HEALTH_REQUEST, deadline=self._loop.time() + self._limits.start_timeout)
         except HostLost as lost:
             slot.last_start_error = (lost.loss.kind, lost.loss.detail)
             await asyncio.shield(self._stop(host))

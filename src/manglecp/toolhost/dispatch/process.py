@@ -32,6 +32,7 @@ from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Loss, Req
 KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
 CANCEL_GRACE: Final = 1.0  # seconds that a concurrent host has to confirm a cancellation
 STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as the C++ client gives it
+LIFESPAN_GRACE: Final = 10.0  # the same for our own host, which ends its lifespan first
 STDERR_BYTES: Final = 8_192  # the end of stderr that is kept for error messages
 MAX_REPORT_BYTES: Final = 65_536
 _REPORT_SECONDS: Final = 0.05  # between two reads of reports while a call is open
@@ -49,6 +50,7 @@ class HostProcess:
         on_end: Callable[[], None] | None,
         *,
         concurrent: bool = False,
+        stop_grace: float = STOP_GRACE,
     ) -> None:
         process = launched_host.process
         assert process.stdin is not None
@@ -59,7 +61,7 @@ class HostProcess:
         self._process = process
         self._contained = contained
         self._concurrent = concurrent
-        self.stop_grace = STOP_GRACE  # seconds that the host has to exit after an empty line
+        self._stop_grace = stop_grace
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._stdin: int | None = process.stdin.fileno()
@@ -90,7 +92,9 @@ class HostProcess:
 
         ``on_end`` is called when the process is gone.
         """
-        return cls(launch(command), command.contained, on_end, concurrent=command.concurrency > 1)
+        stop_grace = STOP_GRACE if command.parent_option is None else LIFESPAN_GRACE
+        launched = launch(command)
+        return cls(launched, command.contained, on_end, concurrent=command.concurrency > 1, stop_grace=stop_grace)
 
     @property
     def alive(self) -> bool:
@@ -186,7 +190,7 @@ class HostProcess:
                 with contextlib.suppress(OSError):
                     os.write(self._stdin, b"\n")
             self._close_stdin()
-            await asyncio.wait([self._ended], timeout=STOP_GRACE if self._responses.requests else self.stop_grace)
+            await asyncio.wait([self._ended], timeout=STOP_GRACE if self._responses.requests else self._stop_grace)
         if not self._ended.done():
             self.end()
         await self.wait()

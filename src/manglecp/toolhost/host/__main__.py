@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, Final
 
 from manglecp.toolhost.context import SETTINGS, Reports, describe, trace
 from manglecp.toolhost.host.arguments import KEY_BYTES, USAGE, Arguments, UsageError, parse_arguments
@@ -19,7 +19,9 @@ from manglecp.toolhost.host.execution import ActionExecutor, Signals, let_sigint
 from manglecp.toolhost.host.messages import MAX_ANSWER_BYTES, REQUEST_TOO_LONG, answer_too_long, encode, parse, refusal
 from manglecp.toolhost.host.session import LeaseCheck, RequestHandler, requires_leases
 from manglecp.toolhost.host.streams import Oversize, PipeLost, Streams, high_descriptor, open_standard_descriptors
-from manglecp.toolhost.plugin import Plugin, PluginError, PluginLifespan, find, load
+from manglecp.toolhost.plugin import Plugin, PluginError, find, load
+
+_CALLING_MODES: Final = ("--run", "tool_exec", "--serve")
 
 
 def main(argv: list[str]) -> int:
@@ -73,8 +75,20 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
         sandbox, temporary = confine(confinement, source)
         streams.close_in_children()
         if arguments.packages is not None:
-            _read_path_files(packages)
+            from site import addsitedir
+
+            addsitedir(packages)  # its .pth files can contain code, so the host must be sandboxed already
         plugin = load(source)
+        executor = ActionExecutor(
+            reports,
+            Signals(),
+            settings,
+            temporary,
+            ignore_extra_inputs=arguments.ignore_extra_inputs,
+            concurrent=arguments.concurrent and mode == "--serve",
+        )
+        if plugin.lifespan is not None and mode in _CALLING_MODES:
+            executor.start(plugin.lifespan)
     except PluginError as error:
         streams.write(encode(refusal(str(error))))
         return 3
@@ -87,49 +101,20 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     lease_check = LeaseCheck(
         key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None
     )
-    concurrent = arguments.concurrent and mode == "--serve"
-    executor = ActionExecutor(
-        reports,
-        Signals(),
-        settings,
-        temporary,
-        ignore_extra_inputs=arguments.ignore_extra_inputs,
-        concurrent=concurrent,
-    )
-    lifespan = plugin.lifespan
-    health = {} if lifespan is None else {"stop_seconds": lifespan.timeout}
-    handler = RequestHandler(plugin, lease_check, executor, health=health, concurrent=concurrent)
+    handler = RequestHandler(plugin, lease_check, executor)
     if mode == "--list":
         return _list(streams, plugin, sandbox)
-    if mode not in ("--run", "tool_exec", "--serve"):
+    if mode not in _CALLING_MODES:
         streams.write(encode(refusal(f"unknown mode: {mode}")))
         return 2
-    if lifespan is not None and not _start(lifespan, streams, plugin, executor):
-        return 3
     if mode != "--serve":
         status = _run(streams, plugin, handler, rest[0] if rest else None, is_tool_exec=mode == "tool_exec")
-    elif concurrent:
+    elif arguments.concurrent:
         status = _serve_concurrently(streams, handler, executor)
     else:
         status = _serve(streams, handler)
-    executor.stop(lambda: os._exit(status))
+    executor.stop()
     return status
-
-
-def _start(lifespan: PluginLifespan, streams: Streams, plugin: Plugin, executor: ActionExecutor) -> bool:
-    """Start the lifespan of the plugin; return False after its error is written."""
-
-    def expire() -> None:
-        streams.write(encode(refusal(f"the lifespan {lifespan.name} did not start within {lifespan.timeout:g} s")))
-        os._exit(3)
-
-    try:
-        executor.start(lifespan, expire)
-    except BaseException as error:
-        reason = f"{describe(error)}{plugin.line_of(error)}"
-        streams.write(encode(refusal(f"the lifespan {lifespan.name} cannot start: {reason}")))
-        return False
-    return True
 
 
 def _packages_folder(environment: str) -> str:
@@ -142,13 +127,6 @@ def _packages_folder(environment: str) -> str:
     if os.path.realpath(folder) != folder:  # a link could open any folder to the plugin
         raise PluginError(f"the packages of the environment {environment} are reached by a link; create it again")
     return folder
-
-
-def _read_path_files(folder: str) -> None:
-    """Process the ``.pth`` files of a folder with packages; they can contain code, so the host must be sandboxed."""
-    from site import addsitedir
-
-    addsitedir(folder)
 
 
 def _list(streams: Streams, plugin: Plugin, sandbox: dict[str, Any]) -> int:
@@ -205,7 +183,7 @@ def _serve_concurrently(streams: Streams, handler: RequestHandler, executor: Act
     from manglecp.toolhost.host.concurrency import ConcurrentServer
 
     async def answer(request: object) -> bytes:
-        return _encode_answer(await handler.answer(request), handler)
+        return _encode_answer(await handler.answer(request), handler) + b"\n"
 
     ConcurrentServer(executor.event_loop(), streams, answer).serve()
     return 0

@@ -16,14 +16,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from manglecp.toolhost.context import describe, trace
-from manglecp.toolhost.host.messages import REQUEST_TOO_LONG, encode, refusal, with_call_id
+from manglecp.toolhost.host.messages import encode, refusal, with_call_id
 from manglecp.toolhost.host.session import parse_request
 from manglecp.toolhost.host.streams import Oversize, PipeLost, Streams
-
-_CANCEL: Final = "_cancel"
 
 
 class _CallScope:
@@ -67,12 +65,10 @@ def _create_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
     return task
 
 
-def create_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop whose tasks and threads belong to the calls that start them."""
-    loop = asyncio.new_event_loop()
+def track_calls(loop: asyncio.AbstractEventLoop) -> None:
+    """Make the tasks and threads of an event loop belong to the calls that start them."""
     loop.set_task_factory(_create_task)
     loop.set_default_executor(_Threads())
-    return loop
 
 
 async def run_in_scope(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -88,7 +84,7 @@ async def run_in_scope(function: Callable[..., Any], arguments: dict[str, Any]) 
 
 
 class ConcurrentServer:
-    """Serves the requests on ``streams`` at the same time; ``answer`` returns the encoded answer to a parsed one."""
+    """Serves the requests on ``streams`` at the same time; ``answer`` returns the answer line to a parsed request."""
 
     def __init__(
         self,
@@ -99,17 +95,15 @@ class ConcurrentServer:
         self._loop = loop
         self._streams = streams
         self._answer = answer
-        self._calls: dict[object, asyncio.Task[bytes]] = {}  # by call id
-        self._ended: asyncio.Future[None] = loop.create_future()
+        self._calls: dict[str, asyncio.Task[bytes]] = {}  # by call id
+        self._ended = asyncio.Event()
 
     def serve(self) -> None:
-        """Serve until the end of the input, and cancel the open calls; raises PipeLost."""
+        """Serve until the end of the input, or an oversize request, and then cancel the open calls."""
         self._loop.add_reader(self._streams.input, self._read)
-        while not self._ended.done():
+        while not self._ended.is_set():
             try:
-                self._loop.run_until_complete(self._ended)
-            except PipeLost:
-                raise
+                self._loop.run_until_complete(self._ended.wait())
             except BaseException as error:  # from the plugin: a task raised SystemExit, or stopped the loop
                 trace(error)
         self._loop.remove_reader(self._streams.input)
@@ -119,43 +113,29 @@ class ConcurrentServer:
     def _read(self) -> None:
         try:
             is_open = self._streams.fill()
-            while is_open and (line := self._next_line()) is not None:
+            while is_open and (line := self._streams.buffered_line()) is not None:
                 is_open = bool(line)
                 if is_open:
                     self._begin(parse_request(line))
-        except PipeLost as lost:
-            self._end(lost)
-        else:
-            if not is_open:
-                self._end(None)
-
-    def _next_line(self) -> bytes | None:
-        while True:
-            try:
-                return self._streams.buffered_line()
-            except Oversize:
-                self._streams.write(encode(refusal(REQUEST_TOO_LONG)) + b"\n")
+        except (Oversize, PipeLost):
+            is_open = False
+        if not is_open:
+            self._ended.set()
 
     def _begin(self, request: Any) -> None:
         members = request if isinstance(request, dict) else {}
-        call_id = members.get("call_id")
-        key = call_id if isinstance(call_id, str) else object()
-        if members.get("aid") == _CANCEL:
-            if (call := self._calls.get(key)) is not None:
-                call.cancel()
-            return
-        self._calls[key] = call = self._loop.create_task(self._answer(request))
-        call.add_done_callback(partial(self._finish, key, members))
+        key = str(members.get("call_id"))
+        if members.get("aid") != "_cancel":
+            self._calls[key] = call = self._loop.create_task(self._answer(request))
+            call.add_done_callback(partial(self._finish, key, members))
+        elif key in self._calls:
+            self._calls[key].cancel()
 
-    def _finish(self, key: object, request: dict[str, Any], call: asyncio.Task[bytes]) -> None:
+    def _finish(self, key: str, request: dict[str, Any], call: asyncio.Task[bytes]) -> None:
         self._calls.pop(key, None)
         error = asyncio.CancelledError() if call.cancelled() else call.exception()  # cancelled before its first step
-        line = call.result() if error is None else encode(with_call_id(refusal(describe(error)), request))
+        line = encode(with_call_id(refusal(describe(error)), request)) + b"\n" if error else call.result()
         try:
-            self._streams.write(line + b"\n")
-        except PipeLost as lost:
-            self._end(lost)
-
-    def _end(self, lost: PipeLost | None) -> None:
-        if not self._ended.done():
-            self._ended.set_result(None) if lost is None else self._ended.set_exception(lost)
+            self._streams.write(line)
+        except PipeLost:
+            self._ended.set()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 from manglecp.toolhost.context import NO_STATE, Context, Reports, describe, failure_members, trace
 from manglecp.toolhost.conversion import ConversionError, encode_value
 from manglecp.toolhost.host.messages import parse
-from manglecp.toolhost.plugin import PluginAction, PluginLifespan
+from manglecp.toolhost.plugin import PluginAction
 from manglecp.toolhost.state import Slots, own_slots
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ class ActionExecutor:
         ignore_extra_inputs: bool = False,
         concurrent: bool = False,
     ) -> None:
-        self._concurrent = concurrent
-        self._running = 0  # the number of calls in a concurrent host
+        self.concurrent: Final = concurrent
+        self._running = 0  # the number of calls
         self._lifespan: HostLifespan | None = None
         self._state: Any = NO_STATE
         self._lasting_tasks: set[asyncio.Task[Any]] = set()  # those of the lifespan
@@ -141,33 +141,31 @@ class ActionExecutor:
         import asyncio  # only a plugin with async functions pays for this import
 
         if self._runner is None or self._runner.get_loop().is_closed():
-            if self._concurrent:
-                from manglecp.toolhost.host.concurrency import create_loop
+            self._runner = asyncio.Runner()
+            if self.concurrent:
+                from manglecp.toolhost.host.concurrency import track_calls
 
-                self._runner = asyncio.Runner(loop_factory=create_loop)
-            else:
-                self._runner = asyncio.Runner()
+                track_calls(self._runner.get_loop())
         return self._runner.get_loop()
 
-    def start(self, lifespan: PluginLifespan, on_expiry: Callable[[], object]) -> None:
-        """Start the lifespan of the plugin before the first call; raises whatever it raises."""
+    def start(self, function: Callable[..., Any]) -> None:
+        """Start the lifespan of the plugin before the first call; raises PluginError."""
         from manglecp.toolhost.host.lifespan import HostLifespan
 
-        context = Context({}, Reports(None), {}, self._settings)
-        self._lifespan = HostLifespan(lifespan, context, self.event_loop)
-        self._state = self._lifespan.start(on_expiry)
+        self._lifespan = HostLifespan(function, self.event_loop)
+        self._state = self._lifespan.start(Context({}, Reports(None), {}, self._settings))
         self._lasting_files = frozenset(_names(self._temporary))
         if self._runner is not None:
             import asyncio
 
             self._lasting_tasks = asyncio.all_tasks(self._runner.get_loop())
-        if self._signals is not None and not self._concurrent:
+        if self._signals is not None and not self.concurrent:
             self._signals.restore()
 
-    def stop(self, on_expiry: Callable[[], object]) -> None:
+    def stop(self) -> None:
         """Stop the lifespan, if there is one, after the last call; raises whatever it raises."""
         if self._lifespan is not None:
-            self._lifespan.stop(on_expiry)
+            self._lifespan.stop()
 
     async def call(
         self, tool: PluginAction, input_json: str, slots: Slots, fields: Mapping[str, object]
@@ -185,11 +183,17 @@ class ActionExecutor:
         slots_of_action = dict(slots)
         if tool.context is not None:
             arguments[tool.context] = Context(slots_of_action, self._reports, fields, self._settings, self._state)
-        if self._signals is not None and not self._concurrent:
+        if self._signals is not None and not self.concurrent:
             self._signals.activate()
         returned = False
+        self._running += 1
         try:
-            result = await self._run_in_task(tool, arguments) if self._concurrent else self._run(tool, arguments)
+            if self.concurrent:
+                from manglecp.toolhost.host.concurrency import run_in_scope
+
+                result = await run_in_scope(tool.function, arguments)
+            else:
+                result = self._run(tool, arguments)
             returned = True
             output = encode_value(result)
             outcome = ActionOutcome("OK", output, "", own_slots(slots_of_action))
@@ -200,8 +204,9 @@ class ActionExecutor:
             outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, failure)
         if os.getpid() != self._process:
             _end_child(None)
-        if self._signals is not None and not self._concurrent:
+        if self._signals is not None and not self.concurrent:
             self._signals.restore()
+        self._running -= 1
         if self._temporary is not None and not self._running and tool.declaration.generator is None:
             # a pass of a generator has many calls
             self._remove_new_files(self._temporary)
@@ -216,15 +221,6 @@ class ActionExecutor:
                 is_folder = os.path.isdir(path) and not os.path.islink(path)  # noqa: PTH112, PTH114
                 with suppress(OSError, RecursionError):  # made hard to remove on purpose; removed with the host
                     (rmtree if is_folder else os.unlink)(path)
-
-    async def _run_in_task(self, tool: PluginAction, arguments: dict[str, Any]) -> Any:
-        from manglecp.toolhost.host.concurrency import run_in_scope
-
-        self._running += 1
-        try:
-            return await run_in_scope(tool.function, arguments)
-        finally:
-            self._running -= 1
 
     def _run(self, tool: PluginAction, arguments: dict[str, Any]) -> Any:
         variables = copy_context()

@@ -1,16 +1,15 @@
 """The lifespan of a plugin in its host: what is open from before the first call to after the last one.
 
-An async lifespan runs in one task, so that what it enters is left in the same task, as cancel scopes need it.
+An async lifespan runs in one task, because a cancel scope has to be left in the task that entered it.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from manglecp.toolhost.context import Context
-from manglecp.toolhost.plugin import PluginLifespan
+from manglecp.toolhost.context import Context, describe
+from manglecp.toolhost.plugin import PluginError, error_line
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,70 +17,70 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # the C module behind signal, without its enums
 
+SECONDS: Final = 10.0  # for the start, less than dispatch gives a host; dispatch gives the end as many
+_REPEAT: Final = 0.5
+
+
+class _Overdue(BaseException):
+    """The start takes too long. Plugins do not catch it together with errors of their own."""
+
 
 class HostLifespan:
-    """The lifespan of this host; ``loop`` returns the event loop of its calls, and is called for an async one only."""
+    """The lifespan of this host; ``loop`` returns the event loop of its calls, for an async one only."""
 
-    def __init__(
-        self, declared: PluginLifespan, context: Context, loop: Callable[[], asyncio.AbstractEventLoop]
-    ) -> None:
-        self._declared = declared
-        self._context = context
+    def __init__(self, function: Callable[..., Any], loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        self._function = function
         self._get_loop = loop
-        self._items: Any = None
-        self._task: asyncio.Task[None] | None = None
-        self._stop: asyncio.Event | None = None
+        self._end: Callable[[], object] = lambda: None
 
-    def start(self, on_expiry: Callable[[], object]) -> Any:
-        """Return what the lifespan yields. Raises whatever it raises, and RuntimeError if it does not yield."""
-        with _time_limit(self._declared.timeout, on_expiry):
-            return self._start()
+    def start(self, context: Context) -> Any:
+        """Return what the lifespan yields; raises PluginError."""
+        name, path = self._function.__name__, self._function.__code__.co_filename
+        previous = signal.signal(signal.SIGALRM, _raise_overdue)
+        signal.setitimer(signal.ITIMER_REAL, SECONDS, _REPEAT)
+        try:
+            return self._start(self._function(*[context] * self._function.__code__.co_argcount))
+        except _Overdue:
+            raise PluginError(f"the lifespan {name} did not start within {SECONDS:g} s") from None
+        except BaseException as error:
+            raise PluginError(
+                f"the lifespan {name} cannot start: {describe(error)}{error_line(error, path)}"
+            ) from error
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
 
-    def _start(self) -> Any:
-        names = {} if self._declared.context is None else {self._declared.context: self._context}
-        self._items = self._declared.function(**names)
-        if isinstance(self._items, Iterator):
-            for state in self._items:
-                return state
-        else:
-            import asyncio
+    def _start(self, items: Iterator[Any] | AsyncIterator[Any]) -> Any:
+        if isinstance(items, Iterator):
+            self._end = lambda: next(items, None)
+            return next(items)
+        import asyncio
 
-            loop = self._get_loop()
-            started: asyncio.Future[Any] = loop.create_future()
-            self._stop = asyncio.Event()
-            self._task = loop.create_task(self._hold(self._items, started, self._stop))
-            loop.run_until_complete(asyncio.wait({started, self._task}, return_when=asyncio.FIRST_COMPLETED))
-            if started.done():
-                return started.result()
-            self._task.result()
-        raise RuntimeError("it has not yielded; a lifespan yields once")
+        loop, stop = self._get_loop(), asyncio.Event()
+        started: asyncio.Future[Any] = loop.create_future()
+        task = loop.create_task(_hold(items, started, stop))
+        loop.run_until_complete(asyncio.wait({started, task}, return_when=asyncio.FIRST_COMPLETED))
+        if not started.done():
+            task.result()
+            raise RuntimeError("it has not yielded")
 
-    @staticmethod
-    async def _hold(items: AsyncIterator[Any], started: asyncio.Future[Any], stop: asyncio.Event) -> None:
-        async for state in items:
-            started.set_result(state)  # raises InvalidStateError for a second yield
-            await stop.wait()
+        def end() -> None:
+            stop.set()
+            loop.run_until_complete(task)
 
-    def stop(self, on_expiry: Callable[[], object]) -> None:
+        self._end = end
+        return started.result()
+
+    def stop(self) -> None:
         """Run what follows the yield; raises whatever it raises."""
-        with _time_limit(self._declared.timeout, on_expiry):
-            if self._task is not None and self._stop is not None:
-                self._stop.set()
-                self._get_loop().run_until_complete(self._task)
-            else:
-                next(self._items, None)
+        self._end()
 
 
-@contextmanager
-def _time_limit(seconds: float, on_expiry: Callable[[], object]) -> Iterator[None]:
-    """Call ``on_expiry`` in this thread after ``seconds``, also if the block neither returns nor awaits.
+async def _hold(items: AsyncIterator[Any], started: asyncio.Future[Any], stop: asyncio.Event) -> None:
+    async for state in items:
+        started.set_result(state)  # raises InvalidStateError for a second yield
+        await stop.wait()
 
-    Code that never returns to the interpreter is not interrupted.
-    """
-    previous = signal.signal(signal.SIGALRM, lambda *_: on_expiry())
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+
+def _raise_overdue(*_: object) -> NoReturn:
+    raise _Overdue

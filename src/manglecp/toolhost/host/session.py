@@ -15,7 +15,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from manglecp.base.coroutines import run_to_end
@@ -27,8 +26,6 @@ from manglecp.toolhost.plugin import Plugin, PluginAction
 from manglecp.toolhost.state import BaseMismatch, Slots, StateError, apply_state, full_state, state_delta
 
 if TYPE_CHECKING:
-    import asyncio
-
     from manglecp.toolhost.leases import LeaseBook
 
 _MIN_TTL_MS: Final = 1_000
@@ -139,29 +136,14 @@ def parse_request(line: bytes) -> Any:
 
 
 class RequestHandler:
-    """Handles the requests to a plugin; keeps its state (slots) and a cache of answers between them.
+    """Handles the requests to a plugin; keeps a cache of answers and, in a sequential host, the state (slots)."""
 
-    ``health`` are members of the answer to the unknown action ``_health``. A ``concurrent`` handler keeps no state:
-    the state of a request does not depend on others.
-    """
-
-    def __init__(
-        self,
-        plugin: Plugin,
-        lease_check: LeaseCheck,
-        executor: ActionExecutor,
-        *,
-        health: Mapping[str, object] = MappingProxyType({}),
-        concurrent: bool = False,
-    ) -> None:
+    def __init__(self, plugin: Plugin, lease_check: LeaseCheck, executor: ActionExecutor) -> None:
         self._tools = plugin.tools
         self._lease_check = lease_check
         self._executor = executor
         # By action id and idempotency key: the digest of the input, and the answer.
         self._cache: AnswerCache[tuple[str, dict[str, Any]]] = AnswerCache()
-        self._health = health
-        self._concurrent = concurrent
-        self._running: dict[tuple[str, str], asyncio.Event] = {}  # set when the call with this key has ended
         self._slots: Slots = {}
         self._slots_before: Slots = {}
 
@@ -211,8 +193,7 @@ class RequestHandler:
             return answer
         tool = self._tools.get(aid)
         if tool is None:
-            members = self._health if aid == "_health" else {}
-            return refusal(f"tool not found: {aid}", status="INVALID_PICK", **members)
+            return refusal(f"tool not found: {aid}", status="INVALID_PICK")
         return await self._call(tool, request)
 
     async def _call(self, tool: PluginAction, request: dict[str, Any]) -> dict[str, Any]:
@@ -228,8 +209,6 @@ class RequestHandler:
         key = request.get("idempotency_key")
         if not isinstance(key, str) or not key or input_error is not None:
             return await self._run(tool, input_json, input_error, request)
-        while (earlier := self._running.get((tool.aid, key))) is not None:
-            await earlier.wait()
         digest = canonical_digest(input_json)
         cache_entry = self._cache.find((tool.aid, key))
         if cache_entry is not None:
@@ -237,27 +216,19 @@ class RequestHandler:
             if cached_digest != digest:
                 return refusal("idempotency_conflict")
             return {**cached_answer, "idempotent_hit": True}
-        if self._concurrent:
-            import asyncio
-
-            self._running[tool.aid, key] = asyncio.Event()
-        try:
-            answer = await self._run(tool, input_json, None, request)
-            if answer.get("status") == "OK":
-                # Only successes are cached: a failed call may be repeated.
-                stored = {**answer, "ds_state": {}}
-                self._cache.keep((tool.aid, key), (digest, stored), len(key) + len(answer["output_json"]))
-            return answer
-        finally:
-            if self._concurrent:
-                self._running.pop((tool.aid, key)).set()
+        answer = await self._run(tool, input_json, None, request)
+        if answer.get("status") == "OK":
+            # Only successes are cached: a failed call may be repeated.
+            stored = {**answer, "ds_state": {}}
+            self._cache.keep((tool.aid, key), (digest, stored), len(key) + len(answer["output_json"]))
+        return answer
 
     async def _run(
         self, tool: PluginAction, input_json: str, input_error: RequestError | None, request: dict[str, Any]
     ) -> dict[str, Any]:
         incoming_state = request.get("ds_state")
         try:
-            before = apply_state(incoming_state, {} if self._concurrent else self._slots)
+            before = apply_state(incoming_state, {} if self._executor.concurrent else self._slots)
         except BaseMismatch as error:
             return refusal("state_drift", detail=str(error), expected=error.expected, held=error.held)
         except StateError as error:
