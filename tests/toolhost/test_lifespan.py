@@ -79,6 +79,13 @@ class Served:
         call = HostCall(aid=f"AID.PLUGIN.{action.upper()}.v1", input_json=json.dumps(inputs), tier=0, idempotent=True)
         return await self.pool.call(call)
 
+    async def detail(self, action: str, /) -> str:
+        """Return the detail of a call that fails without a host."""
+        result = await self.call(action)
+        assert error(result) == ("crash", "no_host")
+        assert isinstance(result, dict)
+        return result["detail"]
+
     async def output(self, action: str, /, **inputs: Any) -> Any:
         result = await self.call(action, **inputs)
         assert isinstance(result, ActionResult), result
@@ -139,9 +146,8 @@ async def opened():
 """
 
     async def work(served: Served) -> None:
-        result = await served.call("waits")
-        assert error(result) == ("crash", "no_host")
-        assert "the lifespan opened cannot start: ConnectionRefusedError: no database (line 19)" in result["detail"]
+        expected = "the lifespan opened cannot start: ConnectionRefusedError: no database (line 19)"
+        assert expected in await served.detail("waits")
         (tmp_path / "log.ready").touch()
         async with asyncio.timeout(patience(10)):
             while isinstance(await served.call("waits"), dict):
@@ -162,9 +168,7 @@ def test_a_start_that_takes_too_long_is_named(tmp_path: Path, body: str) -> None
     source = f"{HURRY}@lifespan\nasync def opened():\n    {body}\n    yield 1\n"
 
     async def work(served: Served) -> None:
-        result = await served.call("waits")
-        assert error(result) == ("crash", "no_host")
-        assert "the lifespan opened did not start within 0.3 s" in result["detail"]
+        assert "the lifespan opened did not start within 0.3 s" in await served.detail("waits")
 
     serve(tmp_path, source + ACTIONS, work)
 
@@ -258,7 +262,8 @@ def test_a_wrong_declaration_is_an_error_of_the_plugin(tmp_path: Path, source: s
 def test_without_a_lifespan_there_is_no_state(tmp_path: Path) -> None:
     async def work(served: Served) -> None:
         result = await served.call("waits")
-        assert error(result)[0] == "tool_error"
+        assert isinstance(result, dict)
+        assert result["type"] == "tool_error"
         assert "declare a function that yields it with @lifespan" in result["detail"]
 
     serve(tmp_path, ACTIONS, work)

@@ -58,6 +58,7 @@ class _PackReader:
         self._params = params
         self._sandbox = sandbox
         self._python: PythonEnvironment | None = None
+        self._python_missing = False
 
     def read(self) -> Pack:
         self._check_names()
@@ -66,6 +67,7 @@ class _PackReader:
         governance = self._governance(settings.governance_digest)
         if settings.interpreter is not None:
             self._python = find_environment(self._root, settings.interpreter, self._problems)
+            self._python_missing = self._python is None
         params = {} if self._problems.has_error(FILE) else fill_params(settings, self._params, self._problems)
         sources, fact_files, skills = self._sources(), self._fact_files(), self._skills()
         actions_file, actions = self._describe("actions", read_actions)
@@ -217,7 +219,7 @@ class _PackReader:
                 self._problems.add(f"{stem}/", "a package has a file __init__.py", fix=f"add {package_file}")
                 return None, {}
             file = package_file
-        if self._folder.text(file, MAX_TEXT_BYTES) is None:
+        if self._folder.text(file, MAX_TEXT_BYTES) is None or self._python_missing:
             return None, {}
         sha256 = self._folder.sha256(file)
         listing = list_tools(self._root, file, sha256, self._problems, sandbox=self._sandbox, python=self._python)

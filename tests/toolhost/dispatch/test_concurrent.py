@@ -384,7 +384,9 @@ def test_a_storm_of_cancellations(tmp_path: Path) -> None:
         async def one(number: int) -> str:
             call_id = f"call-{number}"
             name = chance.choice(["nap", "nap", "brief"])
-            inputs = {} if name == "brief" else {"seconds": chance.choice([0.0, 0.05, 60.0]), "name": call_id}
+            inputs: dict[str, Any] = (
+                {} if name == "brief" else {"seconds": chance.choice([0.0, 0.05, 60.0]), "name": call_id}
+            )
             task = asyncio.create_task(
                 served.call(name, idempotent=True, members={"call_id": call_id, "wait_timeout": patience(5)}, **inputs)
             )
