@@ -16,6 +16,7 @@ import pytest
 from manglecp.mangle import Fact, Program, Source
 from manglecp.pack import Pack, PackError, read_pack
 from manglecp.toolhost import ActionResult, serve_actions, serve_externals, serve_facts
+from tests.docs.snippets import ROOT
 from tests.pack.folders import write
 from tests.toolhost.rights import asking
 
@@ -199,6 +200,10 @@ def test_packages_that_a_link_leads_to_are_not_opened(tmp_path: Path, environmen
     assert "are reached by a link" in problem(tmp_path)
     packages.unlink()
     assert f"has no packages for Python {VERSION.removeprefix('python')}" in problem(tmp_path)
+
+
+def test_the_page_shows_the_setting() -> None:
+    assert f"```toml\n{TOML}```" in (ROOT / "docs/reference/packs.md").read_text("utf-8")
 
 
 @pytest.mark.usefixtures("environment")
