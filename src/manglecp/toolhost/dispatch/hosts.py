@@ -158,20 +158,19 @@ class HostQueue:
 
     def _take_free_slot(self) -> HostSlot | None:
         """Return the free slot with the fewest calls, which counts one more; None if no slot is free."""
-        slot = min((slot for slot in self.slots if slot.is_free), key=_active, default=None)
-        if slot is not None:
-            slot.active += 1
-        return slot
+        best: HostSlot | None = None
+        for slot in self.slots:
+            if slot.is_free and (best is None or slot.active < best.active):
+                best = slot
+        if best is not None:
+            best.active += 1
+        return best
 
     def _refuse_all(self, kind: ErrorType, detail: str, code: ErrorCode | None = None) -> None:
         while self._waiters:
             grant = self._waiters.popleft()
             if not grant.done():
                 grant.set_exception(CallRefused(kind, detail, code))
-
-
-def _active(slot: HostSlot) -> int:
-    return slot.active
 
 
 class HostSupervisor:

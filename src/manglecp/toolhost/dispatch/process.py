@@ -142,8 +142,9 @@ class HostProcess:
                 await self.wait()
             return answer.result()
         except asyncio.CancelledError:
-            request.loss = request.loss or Loss("exception", "the call was cancelled", "cancelled")
-            self._abandon(request)
+            if request.loss is None:  # else the call is being ended already
+                request.loss = Loss("exception", "the call was cancelled", "cancelled")
+                self._abandon(request)
             await self._wait_despite_cancellation(answer if self._concurrent else self._ended)
             if self._concurrent:
                 answer.exception()  # so that it counts as retrieved
