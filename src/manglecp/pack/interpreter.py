@@ -1,9 +1,8 @@
 """The Python that runs the hosts of a pack: that of this process, or of a virtual environment that the pack names.
 
-A pack is not trusted, and its environment may be part of it. So nothing in the environment runs before the host is
-sandboxed: the host starts with the base interpreter that ``bin/python`` links to, isolated and without ``site``, and
-adds the packages of the environment itself. Its modules are those of this process, so that both ends of the protocol
-have one version; they need nothing but the standard library.
+A pack is not trusted, nor is its environment: nothing of it runs before the host is sandboxed. The host starts with the
+base interpreter that ``bin/python`` links to, without ``site``, and adds the packages itself. Its own modules are those
+of this process, so that both ends of the protocol have one version; they need the standard library only.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from manglecp.pack.settings import FILE
 _HOST: Final = "manglecp.toolhost.host"
 _PROGRAM: Final = re.compile(r"python(\d(\.\d+)?t?)?")
 _PACKAGE: Final = str(Path(__file__).resolve().parent.parent)
-_VERSION_FIX: Final = "create the environment with Python 3.11 or later"
 # Imports manglecp from the folder that is the first argument, and nothing else from there. It runs on any Python 3.
 _BOOTSTRAP: Final = f"""\
 import json, sys
 if sys.version_info < (3, 11):
     version = "%d.%d" % sys.version_info[:2]
-    print(json.dumps(dict(ok=False, error="python.interpreter: Python " + version + " is too old; {_VERSION_FIX}")))
+    reason = "python.interpreter: Python " + version + " is too old; create the environment with Python 3.11 or later"
+    print(json.dumps(dict(ok=False, error=reason)))
     sys.exit(3)
 import runpy, importlib.util as u
 folder = sys.argv.pop(1)

@@ -27,8 +27,6 @@ from manglecp.toolhost.state import Slots, own_slots
 if TYPE_CHECKING:
     import asyncio
     import signal
-
-    from manglecp.toolhost.host.lifespan import HostLifespan
 else:
     import _signal as signal  # the C module behind signal, without its enums
 
@@ -122,7 +120,7 @@ class ActionExecutor:
     ) -> None:
         self.concurrent: Final = concurrent
         self._running = 0  # the number of calls
-        self._lifespan: HostLifespan | None = None
+        self._end_lifespan: Callable[[], object] | None = None
         self._state: Any = NO_STATE
         self._lasting_tasks: set[asyncio.Task[Any]] = set()  # those of the lifespan
         self._ignore_extra_inputs = ignore_extra_inputs
@@ -150,10 +148,10 @@ class ActionExecutor:
 
     def start(self, function: Callable[..., Any]) -> None:
         """Start the lifespan of the plugin before the first call; raises PluginError."""
-        from manglecp.toolhost.host.lifespan import HostLifespan
+        from manglecp.toolhost.host.lifespan import start_lifespan
 
-        self._lifespan = HostLifespan(function, self.event_loop)
-        self._state = self._lifespan.start(Context({}, Reports(None), {}, self._settings))
+        context = Context({}, Reports(None), {}, self._settings)
+        self._state, self._end_lifespan = start_lifespan(function, context, self.event_loop)
         self._lasting_files = frozenset(_names(self._temporary))
         if self._runner is not None:
             import asyncio
@@ -164,8 +162,8 @@ class ActionExecutor:
 
     def stop(self) -> None:
         """Stop the lifespan, if there is one, after the last call; raises whatever it raises."""
-        if self._lifespan is not None:
-            self._lifespan.stop()
+        if self._end_lifespan is not None:
+            self._end_lifespan()
 
     async def call(
         self, tool: PluginAction, input_json: str, slots: Slots, fields: Mapping[str, object]
@@ -250,7 +248,7 @@ class ActionExecutor:
             still_running = runner.run(asyncio.wait(tasks, timeout=_CANCEL_SECONDS))[1]
         except BaseException:  # the loop is in an unknown state
             still_running = set(tasks)
-        if still_running and self._lifespan is None:  # the state of a lifespan belongs to its loop
+        if still_running and self._end_lifespan is None:  # the state of a lifespan belongs to its loop
             self._runner = None
 
 

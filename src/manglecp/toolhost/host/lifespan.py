@@ -1,7 +1,4 @@
-"""The lifespan of a plugin in its host: what is open from before the first call to after the last one.
-
-An async lifespan runs in one task, because a cancel scope has to be left in the task that entered it.
-"""
+"""The start and the end of the lifespan of a plugin in its host."""
 
 from __future__ import annotations
 
@@ -18,68 +15,59 @@ else:
     import _signal as signal  # the C module behind signal, without its enums
 
 SECONDS: Final = 10.0  # for the start, less than dispatch gives a host; dispatch gives the end as many
-_REPEAT: Final = 0.5
+_REPEAT: Final = 0.5  # seconds; a background task of the plugin may get the first exception
 
 
 class _Overdue(BaseException):
     """The start takes too long. Plugins do not catch it together with errors of their own."""
 
 
-class HostLifespan:
-    """The lifespan of this host; ``loop`` returns the event loop of its calls, for an async one only."""
+def start_lifespan(
+    function: Callable[..., Any], context: Context, get_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> tuple[Any, Callable[[], object]]:
+    """Return what the lifespan yields, and the function that runs the rest of it; raises PluginError.
 
-    def __init__(self, function: Callable[..., Any], loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-        self._function = function
-        self._get_loop = loop
-        self._end: Callable[[], object] = lambda: None
-
-    def start(self, context: Context) -> Any:
-        """Return what the lifespan yields; raises PluginError."""
-        name, path = self._function.__name__, self._function.__code__.co_filename
-        previous = signal.signal(signal.SIGALRM, _raise_overdue)
-        signal.setitimer(signal.ITIMER_REAL, SECONDS, _REPEAT)
-        try:
-            return self._start(self._function(*[context] * self._function.__code__.co_argcount))
-        except _Overdue:
-            raise PluginError(f"the lifespan {name} did not start within {SECONDS:g} s") from None
-        except BaseException as error:
-            raise PluginError(
-                f"the lifespan {name} cannot start: {describe(error)}{error_line(error, path)}"
-            ) from error
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, previous)
-
-    def _start(self, items: Iterator[Any] | AsyncIterator[Any]) -> Any:
+    ``get_loop`` returns the event loop of the actions; it is called for an async lifespan only.
+    """
+    name, code = function.__name__, function.__code__
+    previous = signal.signal(signal.SIGALRM, _raise_overdue)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, _REPEAT)
+    try:
+        items = function(*[context] * code.co_argcount)
         if isinstance(items, Iterator):
-            self._end = lambda: next(items, None)
-            return next(items)
-        import asyncio
-
-        loop, stop = self._get_loop(), asyncio.Event()
-        started: asyncio.Future[Any] = loop.create_future()
-        task = loop.create_task(_hold(items, started, stop))
-        loop.run_until_complete(asyncio.wait({started, task}, return_when=asyncio.FIRST_COMPLETED))
-        if not started.done():
-            task.result()
-            raise RuntimeError("it has not yielded")
-
-        def end() -> None:
-            stop.set()
-            loop.run_until_complete(task)
-
-        self._end = end
-        return started.result()
-
-    def stop(self) -> None:
-        """Run what follows the yield; raises whatever it raises."""
-        self._end()
+            return next(items), lambda: next(items, None)
+        return _start_in_loop(items, get_loop())
+    except _Overdue:
+        raise PluginError(f"the lifespan {name} did not start within {SECONDS:g} s") from None
+    except BaseException as error:
+        line = error_line(error, code.co_filename)
+        raise PluginError(f"the lifespan {name} cannot start: {describe(error)}{line}") from error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
 
 
-async def _hold(items: AsyncIterator[Any], started: asyncio.Future[Any], stop: asyncio.Event) -> None:
-    async for state in items:
-        started.set_result(state)  # raises InvalidStateError for a second yield
-        await stop.wait()
+def _start_in_loop(items: AsyncIterator[Any], loop: asyncio.AbstractEventLoop) -> tuple[Any, Callable[[], object]]:
+    import asyncio
+
+    started: asyncio.Future[Any] = loop.create_future()
+    stop = asyncio.Event()
+
+    async def hold() -> None:  # one task, because a cancel scope has to be left in the task that entered it
+        async for state in items:
+            started.set_result(state)  # raises InvalidStateError for a second yield
+            await stop.wait()
+
+    def end() -> None:
+        stop.set()
+        loop.run_until_complete(task)
+
+    task = loop.create_task(hold())
+    loop.run_until_complete(asyncio.wait({started, task}, return_when=asyncio.FIRST_COMPLETED))
+    if not started.done():
+        task.result()  # raises what the lifespan has raised
+        raise RuntimeError("it has not yielded")
+    return started.result(), end
 
 
 def _raise_overdue(*_: object) -> NoReturn:
