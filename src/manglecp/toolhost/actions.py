@@ -283,7 +283,7 @@ def external(
 
     def decorate(function: F) -> F:
         if not hasattr(function, "__code__"):
-            raise TypeError(f"{predicate}: the decorated function has to be a plain one")
+            raise TypeError(f"{predicate}: external decorates a function")
         declared = Declaration(tier=SAFE, idempotent=True, timeout=seconds, mutates=False, external=description)
         return serve_with(function, _batch_action(function, mode, batch), declared)
 
