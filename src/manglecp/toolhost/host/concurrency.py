@@ -11,12 +11,13 @@ the host.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from manglecp.toolhost.context import describe, trace
 from manglecp.toolhost.host.messages import encode, refusal, with_call_id
@@ -43,12 +44,15 @@ class _CallScope:
 _scope: ContextVar[_CallScope | None] = ContextVar("manglecp_call", default=None)
 
 
+_LOOKUPS: Final = (socket.getaddrinfo, socket.getnameinfo)  # without effect; the loop runs them in threads
+
+
 class _Threads(ThreadPoolExecutor):
     """The threads of the event loop."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future = super().submit(function, *args, **kwargs)
-        if (scope := _scope.get()) is not None:
+        if (scope := _scope.get()) is not None and function not in _LOOKUPS:
             loop = asyncio.get_running_loop()
             ended = loop.create_future()  # not the future of the result, which can be cancelled while the thread runs
             scope.threads.add(ended)
