@@ -180,7 +180,6 @@ _PREDICATE: Final = re.compile(r"[a-z][A-Za-z0-9_]*(?:\.[a-z][A-Za-z0-9_]*)*")
 _PARAM: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _CATEGORY: Final = re.compile("|".join((*CATEGORIES, r"x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}")))
 _SCHEME: Final = re.compile("|".join(SCHEMES))
-_PATH: Final = re.compile(r"[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,1023}")
 _URL: Final = re.compile(r"https?://[^\s/]+\S*")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _USERINFO: Final = re.compile(r"https?://[^/?#]*@")
@@ -216,7 +215,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         auth=_auth(document.section("auth")),
         params=_params(document.section("params")),
         sandbox=_sandbox(document.section("sandbox"), problems),
-        interpreter=python.text("interpreter", None, pattern=_PATH, takes="a path such as .venv/bin/python"),
+        interpreter=python.text("interpreter", None, pattern=_ONE_LINE, takes="a path such as .venv/bin/python"),
         structured_facts=extensions.flag("structured_facts", False),
         rule_coverage=extensions.flag("rule_coverage", False),
         governance_digest=governance.text(

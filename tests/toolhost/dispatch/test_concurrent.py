@@ -353,6 +353,19 @@ def test_each_call_of_a_host_that_dies_gets_one_result(tmp_path: Path) -> None:
     serve(tmp_path, work)
 
 
+def test_a_pool_that_is_closed_loses_each_running_call_once(tmp_path: Path) -> None:
+    async def work(served: Served) -> None:
+        path = tmp_path / "notes"
+        notes = [
+            asyncio.create_task(served.call("note", tier=1, path=str(path), seconds=60, name=str(n))) for n in range(4)
+        ]
+        await written(path, "begun 3")
+        await served.pool.close()
+        assert [error(result)[1] for result in await asyncio.gather(*notes)] == ["outcome_unknown"] * 4
+
+    serve(tmp_path, work)
+
+
 def test_two_calls_with_one_key_have_one_effect(tmp_path: Path) -> None:
     async def work(served: Served) -> None:
         path = tmp_path / "notes"

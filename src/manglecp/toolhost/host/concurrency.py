@@ -137,6 +137,8 @@ class ConcurrentServer:
 
     def _finish(self, key: str, request: dict[str, Any], call: asyncio.Task[bytes]) -> None:
         self._calls.pop(key, None)
+        if self._ended.is_set():  # the end of the input has cancelled the call: its outcome is unknown
+            return
         error = asyncio.CancelledError() if call.cancelled() else call.exception()  # cancelled before its first step
         line = encode(with_call_id(refusal(describe(error)), request)) + b"\n" if error else call.result()
         try:
