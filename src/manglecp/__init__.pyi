@@ -10,6 +10,7 @@ from .toolhost import (
     action as action,
     external as external,
     facts as facts,
+    lifespan as lifespan,
 )
 
 __version__: str

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,29 @@ def test_the_error_of_the_second_example_is_in_the_answer(tmp_path: Path) -> Non
     done = host("--run", str(plugin), "AID.DESK.FIND_ORDER.v1", stdin=b'{"inputs":{"order":"A-9"}}')
     told = {"message": "There is no order A-9; ask the customer", "code": "x-no_order", "data_json": '{"known":1}'}
     assert json.loads(done.stdout)["action_error"] == told
+
+
+def test_calls_of_the_third_example_share_a_client(tmp_path: Path) -> None:
+    (code,) = (body for body in fences(PAGE) if "def find_price" in body)
+    plugin = tmp_path / "desk.py"
+    plugin.write_text(code)
+    aid = "AID.DESK.FIND_PRICE.v1"
+    requests = [{"aid": aid, "call_id": item, "inputs": {"item": item}} for item in "ab"]
+    done = host("--run", str(plugin), aid, stdin=json.dumps(requests[0]).encode())
+    assert json.loads(done.stdout)["output_json"] == "100"
+    lines = b"".join(json.dumps(request).encode() + b"\n" for request in requests)
+    with subprocess.Popen(
+        [sys.executable, "-m", "manglecp.toolhost.host", "--serve", str(plugin), "--concurrent"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(lines)
+        process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for _ in requests]
+        process.stdin.close()
+    assert {answer["output_json"] for answer in answers} == {"100", "101"}
 
 
 def test_the_tiers_are_the_real_ones() -> None:

@@ -26,7 +26,7 @@ ROOMS = ("manglecp", "manglecp.mangle", "manglecp.harness", "manglecp.client", "
 NAMES = [(room, name) for room in ROOMS for name in exports(import_module(room))]
 API = [
     *("ActionError", "Client", "Context", "Limits", "Part", "Progress", "Secret", "Server"),
-    *("__version__", "action", "external", "facts"),
+    *("__version__", "action", "external", "facts", "lifespan"),
 ]
 """What may be imported from the package itself. Whoever changes this changes what others rely on."""
 

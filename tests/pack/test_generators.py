@@ -58,7 +58,6 @@ def test_another_facts_file_is_another_pack(tmp_path: Path) -> None:
         ("@facts('p', seconds=-1)\ndef f(): ...\n", "ValueError: facts: seconds has to be"),
         ("@facts('p', spawn='git')\ndef f(): ...\n", "TypeError: spawn is a list"),
         ("@facts('p', spawn=['bin/git'])\ndef f(): ...\n", "ValueError: spawn: 'bin/git'"),
-        ("@facts('p')\nasync def f(): ...\n", "TypeError: facts: the decorated"),
         ("@facts('p')\ndef f(*a): ...\n", "TypeError: facts: the decorated"),
         ("@facts('p')\ndef f(rot): ...\n", "f: it takes rot, and the pack has no param of that name"),
         ("@facts('p')\ndef f(): ...\n@facts('p')\ndef g(): ...\n", "g: p is supplied by f already"),

@@ -124,7 +124,6 @@ def test_a_broken_file_is_a_problem(tmp_path: Path, source: str, line: int | Non
         ("from manglecp import external\n@external('p(X)', mode='?')\ndef p(x): ...\n", "ValueError: p: mode has"),
         ("from manglecp import external\n@external('p(X, X)', mode='+-')\ndef p(x): ...\n", "ValueError: p(X, X): a"),
         ("from manglecp import external\n@external('p(X)', mode='+', seconds=0)\ndef p(x): ...\n", "ValueError: p: s"),
-        ("from manglecp import external\n@external('p(X)', mode='+')\nasync def p(x): ...\n", "TypeError: p: the d"),
         ("from manglecp import external\n@external('p(X)', mode='+')\ndef a(x): ...\n"
          "@external('p(X)', mode='+')\ndef b(x): ...\n", "b: p is declared already"),
     ],

@@ -11,6 +11,7 @@ import pytest
 import typing_extensions
 
 from manglecp import action
+from manglecp.base.coroutines import run_to_end
 from manglecp.toolhost.actions import declaration
 from manglecp.toolhost.context import Reports
 from manglecp.toolhost.conversion import ConversionError, converter, schema
@@ -254,8 +255,9 @@ def test_a_host_survives_a_class_that_fails() -> None:
     assert said is not None
     tool, worker = PluginAction("AID.T.LOOK_UP.v1", look_up, said), ActionExecutor(Reports(None))
     with pytest.raises(InvalidInput, match="invalid input: /where: KeyError: 'other'"):
-        worker.call(tool, '{"where":{"key":"other"}}', {}, {})
-    assert worker.call(tool, '{"where":{"key":"known"}}', {}, {}).output_json == '"known"'
+        run_to_end(worker.call(tool, '{"where":{"key":"other"}}', {}, {}))
+    outcome = run_to_end(worker.call(tool, '{"where":{"key":"known"}}', {}, {}))
+    assert outcome.output_json == '"known"'
 
 
 class Maybe(msgspec.Struct):

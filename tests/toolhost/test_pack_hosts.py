@@ -352,3 +352,67 @@ def test_without_a_pid_namespace_a_pack_that_starts_programs_is_refused(
     with pytest.raises(PackError, match=r"'spawn' cannot be enforced here: pid_namespace: no such namespace"):
         found(folder, "start", params(folder), programs=["true"], sandbox=SandboxPolicy())
     assert able(found(folder, "look", params(folder), sandbox=SandboxPolicy())["look"]) == {"reads", "shows"}
+
+
+TOGETHER = '''
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+
+from manglecp import Context, action, lifespan
+
+
+class Gate:
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.open = asyncio.Event()
+
+
+@lifespan
+async def gate() -> AsyncIterator[Gate]:
+    yield Gate()
+
+
+@action(effects=["none"], concurrency=3)
+async def meet(context: Context[Gate]) -> int:
+    """Return when three calls wait here."""
+    context.state.waiting += 1
+    if context.state.waiting == 3:
+        context.state.open.set()
+    await context.state.open.wait()
+    return os.getpid()
+
+
+@action(effects=["none"])
+def block(context: Context) -> int:
+    """Block the process."""
+    time.sleep(0.2)
+    return os.getpid()
+'''
+
+
+def test_actions_share_a_sandboxed_host_with_those_of_the_same_concurrency(folder: Path) -> None:
+    require("strict")
+    (folder / "actions.py").write_text(TOGETHER)
+    pack = read_pack(folder, params(folder))
+    assert {name: action.concurrency for name, action in pack.actions.items()} == {"meet": 3, "block": 1}
+
+    async def main() -> None:
+        async with serve_actions(pack, size=1) as dispatcher:
+            names = ["meet", "meet", "block", "meet"]
+            results = await asyncio.gather(*(dispatcher.call(f"AID.PACK.{name.upper()}.v1") for name in names))
+            outputs = [result.output_json for result in results if isinstance(result, ActionResult)]
+            assert outputs[0] == outputs[1] == outputs[3] != outputs[2]
+
+    with nothing_left():
+        asyncio.run(main())
+
+
+def test_an_action_with_a_concurrency_that_it_cannot_have_is_an_error_of_the_pack(folder: Path) -> None:
+    (folder / "actions.py").write_text(
+        TOGETHER.replace('@action(effects=["none"])', "@action(effects=[], concurrency=2)")
+    )
+    with pytest.raises(PackError) as raised:
+        read_pack(folder, params(folder))
+    assert "TypeError: concurrency=2: block has to be an async def function (line 31)" in str(raised.value)

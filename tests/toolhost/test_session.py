@@ -1,5 +1,6 @@
 """The order of checks for one request, without a process around it."""
 
+import asyncio
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ import pytest
 from manglecp.toolhost.context import Context, Reports
 from manglecp.toolhost.host.execution import ActionExecutor, ActionOutcome
 from manglecp.toolhost.host.messages import encode
-from manglecp.toolhost.host.session import LeaseCheck, RequestHandler
+from manglecp.toolhost.host.session import LeaseCheck, RequestHandler, parse_request
 from manglecp.toolhost.plugin import Plugin, load
 from manglecp.toolhost.state import Artifact
 from tests.toolhost.conversation import WORKSPACE, request
@@ -79,8 +80,8 @@ class Wrong(ActionExecutor):
 
     calls = 0
 
-    def call(self, *arguments: Any) -> ActionOutcome:
-        outcome = super().call(*arguments)
+    async def call(self, *arguments: Any) -> ActionOutcome:
+        outcome = await super().call(*arguments)
         self.calls += 1
         return outcome._replace(slots={256: Artifact("x")}) if self.calls == 1 else outcome
 
@@ -91,10 +92,18 @@ def test_a_state_that_cannot_be_sent_is_not_kept(plugin: Plugin) -> None:
     assert said(answering, request("keep", {"slot": 2, "text": "b"}))["output_json"] == "[2]"
 
 
+def test_a_concurrent_host_keeps_no_state(plugin: Plugin) -> None:
+    executor = ActionExecutor(Reports(None), concurrent=True)
+    answering = RequestHandler(plugin, LeaseCheck(None, Reports(None)), executor)
+    for slot in (1, 2):
+        keep = parse_request(request("keep", {"slot": slot, "text": "a"}))
+        assert asyncio.run(answering.answer(keep))["output_json"] == f"[{slot}]"
+
+
 class Careless(ActionExecutor):
     """Fails beside the action."""
 
-    def call(self, *_: Any) -> Any:
+    async def call(self, *_: Any) -> Any:
         raise RuntimeError("beside")
 
 

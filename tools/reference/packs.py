@@ -78,6 +78,10 @@ _MEANINGS: Final = {
         "the [sandbox](../explanation/sandbox.md) profile of the hosts. A profile weaker than `strict` is a warning, "
         "and needs permission of the operator: `--allow-weaker`, or `Server(…, allow_weaker=True)`"
     ),
+    "python.interpreter": (
+        "the Python of a virtual environment, such as `.venv/bin/python`, relative to the pack: the hosts import "
+        "[packages of the pack](#packages-of-its-own)"
+    ),
     "extensions.rule_coverage": (
         "whether every client may request the rule coverage, not only those with the permission `explain_policy`; "
         "in the manifest: `x-rule_coverage`"

@@ -2,6 +2,7 @@ from .diagnostics import PackError as PackError, Problems as Problems, pack_prob
 from .folder import Folder as Folder
 from .governance import FOLDER as FOLDER, default_governance as default_governance
 from .host_listing import ListingError as ListingError, run_listing as run_listing
+from .interpreter import PythonEnvironment as PythonEnvironment, host_argv as host_argv
 from .loader import read_pack as read_pack
 from .model import (
     ActionDescription as ActionDescription,

@@ -51,6 +51,7 @@ class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: _Capabilities = _Capabilities()
     preview: _Identifier | None = None
     tool: bool = True
+    concurrency: Annotated[int, Meta(ge=1, le=256)] = 1
     external: dict[str, Any] | None = None
     generator: dict[str, Any] | None = None
     secrets: tuple[SecretUse, ...] = ()
@@ -215,6 +216,7 @@ def _read_action(reader: ToolReader) -> ActionDescription:
         preview=tool.preview,
         tool=tool.tool,
         secrets=tool.secrets,
+        concurrency=tool.concurrency,
     )
 
 

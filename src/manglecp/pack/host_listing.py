@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from manglecp.base.child import capture
 from manglecp.pack.diagnostics import Problems
+from manglecp.pack.interpreter import PythonEnvironment, host_argv
 from manglecp.pack.settings import SandboxPolicy
 from manglecp.wire import Fault, decode
 
@@ -22,7 +22,10 @@ MAX_OUTPUT: Final = 4_194_304  # bytes
 _INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")  # environment variables
 _LINE_NUMBER: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")  # as in Python's "(actions.py, line 3)"
 _MAX_MESSAGE: Final = 300  # characters
-_PACKAGES_FIX: Final = "install the package into the Python environment of manglecp, or put the module into the pack"
+_PACKAGES_FIX: Final = (
+    "install the package into the Python environment of manglecp, put the module into the pack, or give the pack an"
+    " environment of its own: [python] interpreter in pack.toml"
+)
 _SANDBOX_FAILED: Final = 6  # exit status of a host that cannot be sandboxed
 
 
@@ -91,9 +94,10 @@ def list_tools(
     *,
     sandbox: SandboxPolicy | None = None,
     seconds: float = TIMEOUT_SECONDS,
+    python: PythonEnvironment | None = None,
 ) -> dict[str, Any] | None:
     """Return the listing of a file of a pack; None, and report a problem, if there is none."""
-    argv = [sys.executable, "-I", "-m", "manglecp.toolhost.host", "--list", file, "--sandbox", "strict"]
+    argv = [*host_argv(python), "--list", file, "--sandbox", "strict"]
     argv += ["--sha256", sha256, *(() if sandbox is None else sandbox.host_options("strict"))]
     environ = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     try:
@@ -103,7 +107,9 @@ def list_tools(
         message = str(error)[: 2 * _MAX_MESSAGE].removeprefix("cannot load plugin ").removeprefix(f"{file}: ")
         message = "".join(character if character.isprintable() else " " for character in message)[:_MAX_MESSAGE]
         line = _LINE_NUMBER.search(message)
-        fix = _PACKAGES_FIX if message.startswith("ModuleNotFoundError") else error.fix
+        fix = error.fix
+        if message.startswith("ModuleNotFoundError"):
+            fix = _PACKAGES_FIX if python is None else f"install the package into {python.folder}"
         # [:9] because int() raises for a forged number of very many digits.
         problems.add(file, message, line=int(line[1][:9]) if line else None, fix=fix)
         return None

@@ -21,6 +21,7 @@ from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
 from manglecp.pack.governance import FOLDER, MAX_DOCUMENT_BYTES, default_governance, select_governance
 from manglecp.pack.host_listing import list_tools
+from manglecp.pack.interpreter import PythonEnvironment, find_environment
 from manglecp.pack.model import (
     ActionDescription,
     ExternalDescription,
@@ -64,12 +65,17 @@ class _PackReader:
         self._params = params
         self._sandbox = sandbox
         self._secret_files: dict[str, str] = {}  # by secret: a file with a function that takes it
+        self._python: PythonEnvironment | None = None
+        self._python_missing = False
 
     def read(self) -> Pack:
         self._check_names()
         text = self._folder.text(FILE, MAX_SETTINGS_BYTES) if FILE in self._folder.names else None
         settings = read_settings(text or "", self._root.name, self._problems)
         governance = self._governance(settings.governance_digest)
+        if settings.interpreter is not None:
+            self._python = find_environment(self._root, settings.interpreter, self._problems)
+            self._python_missing = self._python is None
         params = {} if self._problems.has_error(FILE) else fill_params(settings, self._params, self._problems)
         sources, fact_files, skills = self._sources(), self._fact_files(), self._skills()
         actions_file, actions = self._describe("actions", read_actions)
@@ -97,6 +103,7 @@ class _PackReader:
             governance=governance,
             digest=digest,
             folder=str(self._root),
+            python=self._python,
             actions_file=actions_file,
             externals_file=externals_file,
             generators=generators,
@@ -230,10 +237,10 @@ class _PackReader:
                 self._problems.add(f"{stem}/", "a package has a file __init__.py", fix=f"add {package_file}")
                 return None, {}
             file = package_file
-        if self._folder.text(file, MAX_TEXT_BYTES) is None:
+        if self._folder.text(file, MAX_TEXT_BYTES) is None or self._python_missing:
             return None, {}
         sha256 = self._folder.sha256(file)
-        listing = list_tools(self._root, file, sha256, self._problems, sandbox=self._sandbox)
+        listing = list_tools(self._root, file, sha256, self._problems, sandbox=self._sandbox, python=self._python)
         python_file = PythonFile(str(self._root / file), file, sha256)
         described = {} if listing is None else read_listing(listing, file, self._problems)
         self._secret_files.update((use.name, file) for each in described.values() for use in each.secrets)

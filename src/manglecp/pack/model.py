@@ -15,6 +15,7 @@ from manglecp.base.diagnostic import Diagnostic
 from manglecp.harness.policy import PolicyPackage
 from manglecp.mangle import Source
 from manglecp.pack.governance import default_governance
+from manglecp.pack.interpreter import PythonEnvironment
 from manglecp.pack.secrets import SecretUse
 from manglecp.pack.settings import Settings
 
@@ -57,6 +58,7 @@ class ActionDescription:
     tool: bool = True
     """Whether the action is a tool if no rule makes it a step."""
     secrets: tuple[SecretUse, ...] = ()
+    concurrency: int = 1  # calls that one host serves at the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,8 @@ class Pack:
     digest: str = ""
     """SHA-256 over name, content, params and policies."""
     folder: str = ""
+    python: PythonEnvironment | None = None
+    """The virtual environment of the hosts."""
     actions_file: PythonFile | None = None
     externals_file: PythonFile | None = None
     generators: Mapping[str, GeneratorDescription] = field(default_factory=dict)

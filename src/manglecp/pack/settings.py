@@ -162,6 +162,8 @@ class Settings:
     secrets: Mapping[str, str] = field(default_factory=dict)
     """The descriptions of the secrets that functions of the pack take, by name."""
     sandbox: Profile = "strict"
+    interpreter: str | None = None
+    """The interpreter of a virtual environment, relative to the pack; None: the hosts have the packages of manglecp."""
     structured_facts: bool = False
     """Whether clients may send facts as clauses, the extension ``x-structured_facts``."""
     rule_coverage: bool = False
@@ -201,6 +203,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     trust_levels = pack.texts("trust_levels", _ONE_LINE, "a trust level: one line of at most 128 characters")
     pack.finish()
     extensions, governance = document.section("extensions"), document.section("governance")
+    python = document.section("python")
     settings = Settings(
         name=name,
         version=version,
@@ -216,6 +219,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         params=_params(document.section("params")),
         secrets=_secrets(document.section("secrets")),
         sandbox=_sandbox(document.section("sandbox"), problems),
+        interpreter=python.text("interpreter", None, pattern=_ONE_LINE, takes="a path such as .venv/bin/python"),
         structured_facts=extensions.flag("structured_facts", False),
         rule_coverage=extensions.flag("rule_coverage", False),
         governance_digest=governance.text(
@@ -224,6 +228,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
     )
     extensions.finish()
     governance.finish()
+    python.finish()
     # Keys of [pack] are easily written above it; the problem then names the table to which they belong.
     document.finish(table_of=dict.fromkeys(("name", "version", "description", "permissions", "trust_levels"), "pack"))
     return settings

@@ -3,7 +3,7 @@ from .action_hosts import (
     profile_of as profile_of,
     serve_actions as serve_actions,
 )
-from .actions import SAFE as SAFE, action as action, external as external
+from .actions import SAFE as SAFE, action as action, external as external, lifespan as lifespan
 from .context import ActionError as ActionError, Context as Context
 from .dispatch.breakers import Breaker as Breaker
 from .dispatch.catalogue import (

@@ -53,6 +53,7 @@ class HostRights(NamedTuple):
     may_start_programs: bool
     may_write_folders: bool  # those that the settings of the pack name as writable
     may_change: bool  # whether it may write the workspace, and do what a weaker profile permits
+    concurrency: int = 1  # not a right: the number of calls that the host works on at the same time
 
 
 def program_finder(pack: Pack, environ: Mapping[str, str]) -> ProgramFinder:
@@ -75,7 +76,9 @@ def group_actions(
     groups: dict[HostRights, list[str]] = {}
     for action in pack.actions.values():
         writes = has_writable_folders and action.mutates and not _FILE_WRITING.isdisjoint(action.effects)
-        rights = HostRights(may_start(action), writes, anything_changeable and not must_only_read(action))
+        starts = may_start(action)
+        concurrency = 1 if starts else action.concurrency  # a host that starts programs serves one call
+        rights = HostRights(starts, writes, anything_changeable and not must_only_read(action), concurrency)
         groups.setdefault(rights, []).append(action.aid)
     return dict(sorted(groups.items()))
 
@@ -116,6 +119,7 @@ async def serve_actions(
     if pack.actions_file is not None and pack.actions:
         folders = [workspace] if isinstance(workspace, Path) else workspace or ()
         real_folders = [str(Path(folder).resolve()) for folder in folders]
+        _check_environment(pack, [*real_folders, *pack.writable])
         policy = sandbox or SandboxPolicy()
         plugins = _served_plugins(pack, pack.actions_file, environ or os.environ, real_folders, programs, policy)
         profile = profile_of(pack, programs=programs, environ=environ, sandbox=sandbox)
@@ -126,6 +130,15 @@ async def serve_actions(
     options = PoolOptions(size=size, timeout=timeout, audit=audit, on_outage=on_outage, secrets=secrets)
     async with Dispatcher(plugins, **options) as dispatcher:
         yield dispatcher
+
+
+def _check_environment(pack: Pack, writable: Sequence[str]) -> None:
+    """Raise :class:`PackError` if actions could write the environment of their hosts."""
+    if pack.python is not None:
+        paths = [Path(path).resolve() for path in pack.python]
+        if folder := next((folder for folder in writable if any(path.is_relative_to(folder) for path in paths)), None):
+            message = f"python.interpreter: it lies in {folder}, which actions can write"
+            raise PackError.at("pack.toml", message, fix="move the environment, or choose another workspace")
 
 
 def _longest_timeout(pack: Pack) -> float:
@@ -176,6 +189,8 @@ def _served_plugins(
             finder=finder,
             single_use=rights.may_start_programs,
             may_fork=rights.may_start_programs,
+            concurrency=rights.concurrency,
+            python=pack.python,
         )
         plugins.append(ServedPlugin(group_listing.catalogue, require_command(_FILE, command)))
     return plugins

@@ -16,6 +16,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeVar
 
+from manglecp.base.coroutines import items_of, run_to_end
+
 SAFE: Final = 0
 WRITE: Final = 1
 SYSTEM: Final = 2
@@ -42,6 +44,7 @@ _TIERS: Final = {
 _REMOTE_EFFECTS: Final = frozenset({"browser", "network"})
 _POSSIBLY_READ_ONLY: Final = frozenset({"filesystem", "database"}) | _REMOTE_EFFECTS
 _PROGRAM_EFFECTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
+MAX_CONCURRENCY: Final = 256
 
 
 def lease_tier(effects: Iterable[str], *, mutates: bool = True) -> int:
@@ -98,6 +101,7 @@ class Declaration(NamedTuple):
     replay_inputs: tuple[str, ...] = ()
     preview: str | None = None
     tool: bool = True
+    concurrency: int = 1
     external: dict[str, Any] | None = None
     """The description of an external predicate, see :func:`external`."""
     generator: dict[str, Any] | None = None
@@ -118,6 +122,7 @@ def action(
     replay_inputs: Iterable[str] = (),
     preview: str | None = None,
     tool: bool = True,
+    concurrency: int = 1,
 ) -> Callable[[F], F]:
     """Declare a typed function as an action; it stays callable as before.
 
@@ -132,7 +137,8 @@ def action(
     client can select actions by their ``tags``. ``preview`` names a read-only action that runs before approval, with
     those inputs of the declared action that the preview has parameters for. Approvers see the result of the preview,
     and members of this result that are parameters of the declared action become its inputs. ``tool=False``: the action
-    does not become a tool of the same name if no rule makes it a step.
+    does not become a tool of the same name if no rule makes it a step. ``concurrency`` is the number of calls of an
+    ``async def`` action that one host serves at the same time, if the action starts no programs.
     """
     lists = {"effects": effects, "spawn": spawn, "tags": tags, "replay_inputs": replay_inputs}
     for name, values in lists.items():
@@ -149,6 +155,10 @@ def action(
         raise ValueError("spawn: an action that starts programs has the effect 'process'")
     if deterministic and not replay_inputs and any(effect != "none" for effect in effects):
         raise ValueError("deterministic and with effects: replay_inputs has to name what the result depends on")
+    if not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise ValueError(f"concurrency has to be from 1 to {MAX_CONCURRENCY}")
+    if concurrency > 1 and starts_programs(effects):
+        raise ValueError("concurrency: an action that starts programs has a host of its own for each call")
     declared = Declaration(
         effects=effects,
         tier=lease_tier(effects, mutates=mutates),
@@ -163,8 +173,23 @@ def action(
         replay_inputs=replay_inputs,
         preview=preview,
         tool=tool,
+        concurrency=concurrency,
     )
-    return lambda function: _attach(function, declared)
+
+    def decorate(function: F) -> F:
+        if concurrency > 1 and not _is_async(function):
+            raise TypeError(f"concurrency={concurrency}: {function.__name__} has to be an async def function")
+        return _attach(function, declared)
+
+    return decorate
+
+
+def _is_async(function: Any) -> bool:
+    """Return whether the function, or one that it decorates, is a coroutine function or async generator function."""
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_flags & COROUTINE_FLAGS:
+        return True
+    return hasattr(function, "__wrapped__") and _is_async(function.__wrapped__)
 
 
 def _check_effects(effects: Iterable[str]) -> None:
@@ -246,7 +271,8 @@ def external(
     input values. The function gets them as arguments and returns rows of outputs; with one output, a row may be the
     bare value. With ``batch=True`` it gets a list of questions, and returns a list of rows for each. Values are plain
     JSON, as the ``Decl`` of the predicate states. ``deterministic=False`` declares that answers may change; ``seconds``
-    is the time for all questions of one evaluation round. A host serves the function as an action of tier 0.
+    is the time for all questions of one evaluation round. A host serves the function as an action of tier 0. It may be
+    a coroutine function or an async generator function; its questions are then answered one after the other.
     """
     match = _SIGNATURE.fullmatch(signature)
     if match is None:
@@ -267,9 +293,8 @@ def external(
     }
 
     def decorate(function: F) -> F:
-        code = getattr(function, "__code__", None)
-        if code is None or code.co_flags & COROUTINE_FLAGS:
-            raise TypeError(f"{predicate}: the decorated function has to be a plain one")
+        if not hasattr(function, "__code__"):
+            raise TypeError(f"{predicate}: external decorates a function")
         declared = Declaration(tier=SAFE, idempotent=True, timeout=seconds, mutates=False, external=description)
         return serve_with(function, _batch_action(function, mode, batch), declared)
 
@@ -280,19 +305,22 @@ def _batch_action(function: Callable[..., Any], mode: str, takes_batch: bool) ->
     """Return the action that a host serves: it takes a list of questions and returns a list of rows for each."""
     input_count, output_count = mode.count("+"), mode.count("-")
 
-    def answer(inputs: list[list[Any]], **secrets: str) -> dict[str, Any]:
+    async def answer(inputs: list[list[Any]], **secrets: str) -> dict[str, Any]:
         questions = [tuple(question) for question in inputs]
         if any(len(question) != input_count for question in questions):
             raise ValueError(f"a question has {input_count} values")
         if takes_batch:
-            answers = list(function(questions, **secrets))
+            answers = list(await items_of(function(questions, **secrets)))
         else:
-            answers = [function(*question, **secrets) for question in questions]
+            answers = [await items_of(function(*question, **secrets)) for question in questions]
         if len(answers) != len(questions):
             raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
         return {"rows": [[_row_values(row, output_count) for row in _check_rows(rows)] for rows in answers]}
 
-    return answer
+    def answer_now(inputs: list[list[Any]]) -> dict[str, Any]:
+        return run_to_end(answer(inputs))
+
+    return answer if _is_async(function) else answer_now
 
 
 def _check_rows(rows: Any) -> Any:
@@ -309,3 +337,30 @@ def _row_values(row: Any, count: int) -> list[Any]:
     if len(values) != count:
         raise ValueError(f"a row has {count} values, not {len(values)}")
     return values
+
+
+_LIFESPAN: Final = "__manglecp_lifespan__"  # an attribute that marks a lifespan function
+_GENERATOR_FLAGS: Final = 0x20 | 0x200  # CO_GENERATOR and CO_ASYNC_GENERATOR of a code object
+
+
+def lifespan(function: F) -> F:
+    """Declare the generator function that opens what all calls of a host share, and closes it when the host ends.
+
+        @lifespan
+        async def database(context: Context) -> AsyncIterator[Pool]:
+            async with Pool(context.settings["dsn"]) as pool:
+                yield pool
+
+    Each host of the plugin runs it: up to its only ``yield`` before the first call, and the rest after the last one,
+    for at most 10 seconds each. The yielded value is ``context.state`` of every call. The function is an async
+    generator function or a plain one, and may have one parameter, which gets a Context without slots and reports.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or not code.co_flags & _GENERATOR_FLAGS or code.co_argcount > 1:
+        raise TypeError("lifespan: the decorated function has to be a generator, with at most a Context as parameter")
+    setattr(function, _LIFESPAN, True)
+    return function
+
+
+def is_lifespan(candidate: object) -> bool:
+    return _attribute(candidate, _LIFESPAN) is True

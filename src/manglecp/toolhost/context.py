@@ -15,9 +15,18 @@ import re
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from manglecp.toolhost.state import Slots
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    StateT = TypeVar("StateT", default=Any)
+else:  # type parameters with defaults need Python 3.13
+    from typing import TypeVar
+
+    StateT = TypeVar("StateT")
 
 _MAX_DESCRIPTION: Final = 4_000  # characters
 _MAX_TRACE: Final = 16_000  # characters
@@ -135,10 +144,16 @@ class Reports:
             self._dropped += 1
 
 
-class Context:
-    """The context of a call, for its action. ``call`` has the members that identify the call in its reports."""
+NO_STATE: Final = object()
 
-    __slots__ = ("_call", "_reports", "_settings", "_slots")
+
+class Context(Generic[StateT]):
+    """The context of a call, for its action. ``call`` has the members that identify the call in its reports.
+
+    ``Context[Pool]`` is the context in a plugin whose ``@lifespan`` yields a Pool.
+    """
+
+    __slots__ = ("_call", "_reports", "_settings", "_slots", "_state")
 
     def __init__(
         self,
@@ -146,11 +161,24 @@ class Context:
         reports: Reports,
         call: Mapping[str, object],
         settings: Mapping[str, str] = MappingProxyType({}),
+        state: Any = NO_STATE,
     ) -> None:
         self._slots = slots
         self._reports = reports
         self._call = call
         self._settings = settings
+        self._state = state
+
+    @property
+    def state(self) -> StateT:
+        """What the lifespan of the plugin has yielded; one object for all calls of a host.
+
+        Raises RuntimeError if the plugin has no ``@lifespan``, and in the lifespan itself.
+        """
+        if self._state is NO_STATE:
+            raise RuntimeError("there is no context.state: declare a function that yields it with @lifespan")
+        state: StateT = self._state
+        return state
 
     @property
     def slots(self) -> Slots:

@@ -60,7 +60,7 @@ def serve_externals(
     }
     listing = pack_listing(pack, pack.externals_file, profiles)
     profile = policy.weaker(pack.settings.sandbox) or "strict"
-    command = require_command(_FILE, listing.command(os.environ, sandbox=profile, policy=policy))
+    command = require_command(_FILE, listing.command(os.environ, sandbox=profile, policy=policy, python=pack.python))
     longest_timeout = max(external.seconds for external in pack.externals.values())
     dispatcher = Dispatcher([ServedPlugin(profiles, command)], size=size, timeout=longest_timeout, secrets=secrets)
     with contextlib.ExitStack() as stack:

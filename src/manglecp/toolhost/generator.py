@@ -7,6 +7,7 @@ Each call of the function is a *pass*. All passes run in one process that usuall
 so that a module can keep state. A fact is a tuple: predicate and plain values. A :class:`Part` replaces the part of the
 same name; the facts outside parts are one more part. The parameters are settings of the pack, and ``cache``: a folder
 that outlives the process, or None. A host serves the function as an action of tier 0, which returns a pass in pieces.
+The function may be ``async def``, with or without ``yield``.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import time
 import types
 import typing
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+from manglecp.base.coroutines import items_of, run_to_end
 from manglecp.toolhost.actions import COROUTINE_FLAGS, SAFE, Declaration, check_programs, serve_with
 from manglecp.toolhost.conversion import encode_json
 
@@ -30,7 +32,7 @@ _MAX_SECONDS: Final = 3_600.0
 _MIN_EVERY: Final = 0.05  # seconds
 _VARIADIC_FLAGS: Final = 0x04 | 0x08  # CO_VARARGS and CO_VARKEYWORDS of a code object
 _BOOLEANS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
-F = TypeVar("F", bound=Callable[..., Iterable[Any]])
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Part(NamedTuple):
@@ -71,8 +73,8 @@ def facts(
 
     def decorate(function: F) -> F:
         code = getattr(function, "__code__", None)
-        if code is None or code.co_flags & (COROUTINE_FLAGS | _VARIADIC_FLAGS) or code.co_posonlyargcount:
-            raise TypeError("facts: the decorated function has to be a plain generator with named parameters")
+        if code is None or code.co_flags & _VARIADIC_FLAGS or code.co_posonlyargcount:
+            raise TypeError("facts: the decorated function has to be a generator with named parameters")
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         description = {
             "predicates": list(predicates),
@@ -84,11 +86,16 @@ def facts(
         }
         passes = _Passes(function, names, changes=bool(changes))
 
-        def next_piece(pass_id: str, settings: dict[str, str], cache: str | None, **secrets: str) -> dict[str, Any]:
-            return passes.next_piece(pass_id, {**settings, CACHE: cache}, secrets)
+        async def next_piece(
+            pass_id: str, settings: dict[str, str], cache: str | None, **secrets: str
+        ) -> dict[str, Any]:
+            return await passes.next_piece(pass_id, {**settings, CACHE: cache}, secrets)
+
+        def next_piece_now(pass_id: str, settings: dict[str, str], cache: str | None, **secrets: str) -> dict[str, Any]:
+            return run_to_end(next_piece(pass_id, settings, cache, **secrets))
 
         declared = Declaration(tier=SAFE, timeout=float(seconds), mutates=False, spawn=programs, generator=description)
-        return serve_with(function, next_piece, declared)
+        return serve_with(function, next_piece if code.co_flags & COROUTINE_FLAGS else next_piece_now, declared)
 
     return decorate
 
@@ -107,28 +114,31 @@ class _Block(NamedTuple):
 class _Passes:
     """The passes of one generator in this process, one at a time; ``names`` are the parameters of its function."""
 
-    def __init__(self, function: Callable[..., Iterable[Any]], names: Sequence[str], *, changes: bool) -> None:
+    def __init__(self, function: Callable[..., Any], names: Sequence[str], *, changes: bool) -> None:
         self._function = function
         self._names = names
         self._changes = changes
         self._process_id = os.urandom(8).hex()
         self._pass_count = 0
         self._pass_id: str | None = None
-        self._items: Iterator[Any] = iter(())  # what the function yields in this pass
+        self._items: Iterator[Any] | AsyncIterator[Any] = iter(())  # what the function yields in this pass
         self._blocks: deque[_Block] = deque()  # yielded, and not yet returned in a piece
         self._has_loose_facts = False  # whether this pass has yielded facts outside parts
 
-    def next_piece(self, pass_id: str, settings: dict[str, str | None], secrets: Mapping[str, str]) -> dict[str, Any]:
+    async def next_piece(
+        self, pass_id: str, settings: dict[str, str | None], secrets: Mapping[str, str]
+    ) -> dict[str, Any]:
         """Return the next piece of the pass; a new ``pass_id`` begins a pass."""
         if pass_id != self._pass_id:
-            self._items = iter(self._function(**self._arguments(settings), **secrets))
+            found = self._function(**self._arguments(settings), **secrets)
+            self._items = aiter(found) if isinstance(found, AsyncIterable) else iter(await items_of(found))
             self._pass_id = pass_id
             self._pass_count += 1
             self._blocks.clear()
             self._has_loose_facts = False
-        return self._piece(time.monotonic() + PIECE_SECONDS)
+        return await self._piece(time.monotonic() + PIECE_SECONDS)
 
-    def _piece(self, until: float) -> dict[str, Any]:
+    async def _piece(self, until: float) -> dict[str, Any]:
         blocks: list[_Block] = []
         size = 0
         progress: Progress | None = None
@@ -143,8 +153,8 @@ class _Passes:
                 size += blocks[-1].size
                 continue
             try:
-                item = next(self._items)
-            except StopIteration:
+                item = next(self._items) if isinstance(self._items, Iterator) else await anext(self._items)
+            except (StopIteration, StopAsyncIteration):
                 over = True
                 break
             if isinstance(item, Progress):

@@ -94,6 +94,7 @@ def serve_facts(
         workspace=() if folder is None else (str(folder),),
         readable=(*pack.readable, *pack.writable),
         policy=policy,
+        python=pack.python,
         single_use=False,  # generators keep state between the pieces of a pass
     )
     with background_loop("facts") as loop:

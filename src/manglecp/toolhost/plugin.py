@@ -21,7 +21,7 @@ from hashlib import sha256
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from manglecp.toolhost.actions import Declaration, declaration, decorated_function, served_function
+from manglecp.toolhost.actions import Declaration, declaration, decorated_function, is_lifespan, served_function
 from manglecp.toolhost.context import Context, describe
 from manglecp.toolhost.conversion import DIALECT, Converter, converter, encode_value, schema
 from manglecp.toolhost.hints import Constrained, Field, HintError, ObjectOf, Shape, secret_name, shape
@@ -97,7 +97,7 @@ class PluginAction:
         returns = hints.pop("return", Any)
         self.defaults: Final = _defaults(innermost)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        context_names = [name for name in names if hints.get(name) is Context]
+        context_names = [name for name in names if Context in (hints.get(name), typing.get_origin(hints.get(name)))]
         if len(context_names) > 1:
             raise HintError(f"{self.name}: there is one Context for a call, not {len(context_names)}")
         self.context: Final = context_names[0] if context_names else None
@@ -152,6 +152,7 @@ class PluginAction:
             "timeout": declared.timeout,
             **({} if declared.preview is None else {"preview": declared.preview}),
             **({} if declared.tool else {"tool": False}),
+            **({} if declared.concurrency == 1 else {"concurrency": declared.concurrency}),
             **({} if declared.external is None else {"external": declared.external}),
             **({} if generator is None else {"generator": generator}),
         }
@@ -196,10 +197,11 @@ class PluginError(Exception):
 
 
 class Plugin:
-    """The actions of a loaded plugin (``tools`` in the IPC contract), sorted by action id."""
+    """The actions of a loaded plugin (``tools`` in the IPC contract), sorted by action id, and its lifespan."""
 
-    def __init__(self, source: bytes, tools: dict[str, PluginAction]) -> None:
+    def __init__(self, source: bytes, tools: dict[str, PluginAction], lifespan: Callable[..., Any] | None) -> None:
         self._source = source
+        self.lifespan: Final = lifespan
         self.tools: Final = dict(sorted(tools.items()))
 
     @property
@@ -249,14 +251,16 @@ def load(plugin: str | Source) -> Plugin:
             import_module(package)
         sys.modules[source.module] = module  # string annotations and pickles resolve names here
         exec(compile(source.content, source.path, "exec"), module.__dict__)
-        return Plugin(source.content, _tools(module, plugin_name(source.path)))
+        return Plugin(source.content, _tools(module, plugin_name(source.path)), _lifespan(module))
     except PluginError:
         raise
     except BaseException as error:  # SystemExit too: a plugin must not end its host
-        raise PluginError(f"cannot load plugin {source.where}: {describe(error)}{_line(error, source.path)}") from error
+        raise PluginError(
+            f"cannot load plugin {source.where}: {describe(error)}{error_line(error, source.path)}"
+        ) from error
 
 
-def _line(error: BaseException, path: str) -> str:
+def error_line(error: BaseException, path: str) -> str:
     """Return the last line number of this file in the traceback, as text for a message; empty if there is none."""
     line, frame = "", error.__traceback__
     while frame is not None:
@@ -345,3 +349,11 @@ def _tools(module: ModuleType, plugin: str) -> dict[str, PluginAction]:
             raise PluginError(f"two actions are called {aid}")
         tools[aid] = PluginAction(aid, function, declared)
     return tools
+
+
+def _lifespan(module: ModuleType) -> Callable[..., Any] | None:
+    """Return the lifespan function that the module defines or imports; raises PluginError for several."""
+    found = {each.__name__: each for each in module.__dict__.values() if is_lifespan(each)}
+    if len(found) > 1:
+        raise PluginError(f"a plugin has one @lifespan, not {len(found)}: {', '.join(sorted(found))}")
+    return next(iter(found.values()), None)

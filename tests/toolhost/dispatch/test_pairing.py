@@ -40,11 +40,13 @@ def outcome(request: Request) -> Any:
 def test_the_next_line_answers_the_open_request() -> None:
     def work(request: Callable[..., Request]) -> None:
         reader = ResponseReader()
-        reader.request = first = request("a")
+        first = request("a")
+        reader.open(first)
         reader.feed(b'{"n":1,"call_id":"a"}\n{"n"')
         assert outcome(first)["n"] == 1
-        assert reader.request is None
-        reader.request = second = request("b")
+        assert not reader.requests
+        second = request("b")
+        reader.open(second)
         reader.feed(b":2}\n")  # a host that does not repeat call ids is believed
         assert outcome(second) == {"n": 2}
         assert not reader.spoiled
@@ -66,7 +68,8 @@ def test_the_next_line_answers_the_open_request() -> None:
 def test_after_a_line_that_is_no_answer_nothing_is_taken(said: bytes, loss: str) -> None:
     def work(request: Callable[..., Request]) -> None:
         reader = ResponseReader(limit=64)
-        reader.request = first = request("a")
+        first = request("a")
+        reader.open(first)
         reader.feed(said)
         assert reader.spoiled
         reader.feed(b"{}\n{}\n")
@@ -80,7 +83,8 @@ def test_an_answer_to_what_was_not_yet_asked_is_none() -> None:
     def work(request: Callable[..., Request]) -> None:
         for sent, expected in ((0, ("crash", False, False)), (3, ("crash", True, True))):
             reader = ResponseReader()
-            reader.request = early = request(sent=sent)
+            early = request(sent=sent)
+            reader.open(early)
             reader.feed(b"{}\n")
             assert reader.spoiled
             reader.lose(Loss("crash", "over"))
@@ -92,7 +96,8 @@ def test_an_answer_to_what_was_not_yet_asked_is_none() -> None:
 def test_an_action_whose_caller_was_impatient_is_no_suspect() -> None:
     def work(request: Callable[..., Request]) -> None:
         reader = ResponseReader()
-        reader.request = hasty = request()
+        hasty = request()
+        reader.open(hasty)
         hasty.suspect = False
         reader.lose(Loss("timeout", "over"))
         assert outcome(hasty) == ("timeout", True, False)
@@ -146,7 +151,8 @@ def _streams(count: int, seed: int) -> None:
                 if stream:
                     stream[chance.randrange(len(stream))] = chance.randrange(256)
             reader = ResponseReader(limit=256)
-            reader.request = one = request("c1")
+            one = request("c1")
+            reader.open(one)
             at = 0
             while at < len(stream):
                 step = chance.randrange(1, 200)

@@ -1,6 +1,7 @@
 """The host slots of a pool, the queue of calls that wait for a slot, and the supervisor of the hosts in the slots.
 
-A host works on one call at a time. The queue is bounded and first in, first out.
+A sequential host works on one call at a time, a concurrent one on as many as its command states. The queue is bounded
+and first in, first out.
 
 The supervisor starts a host in every slot, checks the host before its first call and then regularly, and replaces it
 after its death, when its memory has grown too much, or after a number of calls. A live host serves until its successor
@@ -31,9 +32,10 @@ _HEALTH_REQUEST: Final = b'{"aid":"_health"}\n'  # every host answers this reque
 class HostSlot:
     """One slot of the pool, with its host while there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, concurrency: int = 1) -> None:
         self.host: HostProcess | None = None
-        self.busy = False  # whether a call or a health check holds this slot
+        self.concurrency: Final = concurrency
+        self.active = 0  # the calls and health checks that hold this slot
         self.successor_requested = False
         self.retiring = False  # whether the successor is up: new calls wait for it
         self.calls = 0  # requests that the current host has served, health requests included
@@ -45,7 +47,12 @@ class HostSlot:
     @property
     def is_free(self) -> bool:
         """Whether a call can go to this host now."""
-        return not self.busy and not self.retiring and self.host is not None and self.host.alive
+        has_room = self.active < self.concurrency
+        return has_room and not self.retiring and self.host is not None and self.host.alive
+
+    @property
+    def busy(self) -> bool:
+        return self.active > 0
 
     def count_call(self, limits: PoolLimits) -> None:
         self.calls += 1
@@ -65,8 +72,10 @@ class HostSlot:
 class HostQueue:
     """The slots of a pool, and the calls that wait for a free one."""
 
-    def __init__(self, size: int, limits: PoolLimits, on_outage: OnOutage | None = None) -> None:
-        self.slots: Final = [HostSlot() for _ in range(size)]
+    def __init__(
+        self, size: int, limits: PoolLimits, on_outage: OnOutage | None = None, *, concurrency: int = 1
+    ) -> None:
+        self.slots: Final = [HostSlot(concurrency) for _ in range(size)]
         self._on_outage = on_outage
         self._in_outage = False
         self._limits = limits
@@ -105,7 +114,7 @@ class HostQueue:
             raise
 
     def release(self, slot: HostSlot) -> None:
-        slot.busy = False
+        slot.active -= 1
         if slot.host is None or slot.retiring or not slot.host.alive:
             slot.wake.set()  # the supervisor waits for the end of the call
         self.admit()
@@ -149,12 +158,14 @@ class HostQueue:
         return all(slot.failed_starts >= _MAX_FAILED_STARTS for slot in self.slots)
 
     def _take_free_slot(self) -> HostSlot | None:
-        """Mark a free slot as busy and return it; None if no slot is free."""
+        """Return the free slot with the fewest calls, which counts one more; None if no slot is free."""
+        best: HostSlot | None = None
         for slot in self.slots:
-            if slot.is_free:
-                slot.busy = True
-                return slot
-        return None
+            if slot.is_free and (best is None or slot.active < best.active):
+                best = slot
+        if best is not None:
+            best.active += 1
+        return best
 
     def _refuse_all(self, kind: ErrorType, detail: str, code: ErrorCode | None = None) -> None:
         while self._waiters:
@@ -273,7 +284,7 @@ class HostSupervisor:
             slot.request_successor()
         if slot.busy or slot.successor_requested:
             return
-        slot.busy = True
+        slot.active += 1
         try:
             with contextlib.suppress(HostLost):
                 await host.exchange(_HEALTH_REQUEST, deadline=self._loop.time() + self._limits.health_timeout)

@@ -21,13 +21,12 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypedDict, TypeVar, Unpack
 
-from manglecp.pack import SandboxPolicy
+from manglecp.pack import PythonEnvironment, SandboxPolicy, host_argv
 from manglecp.toolhost.context import SETTINGS
 from manglecp.toolhost.dispatch.messages import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.sandbox import CONTAINED, Profile
@@ -206,6 +205,10 @@ class HostOptions(TypedDict, total=False):
     """Whether the host serves one call; None: only if the profile is ``spawn``."""
     may_fork: bool
     """Whether the profiles ``standard`` and ``spawn`` permit processes; by default they do."""
+    concurrency: int
+    """The number of calls that the host works on at the same time; 1 by default."""
+    python: PythonEnvironment | None
+    """The virtual environment of the pack; None: the host runs in the environment of this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +231,7 @@ class HostCommand:
     issues_leases: bool = False
     contained: bool = False
     single_use: bool = False
+    concurrency: int = 1
 
     @classmethod
     def for_plugin(
@@ -259,15 +263,18 @@ class HostCommand:
             words += policy.host_options(sandbox)
         if sha256 is not None:
             words += ["--sha256", sha256]
-        settings = options.get("settings")
+        settings, concurrency = options.get("settings"), options.get("concurrency", 1)
+        if concurrency > 1:
+            words.append("--concurrent")
         return cls(
-            argv=(sys.executable, "-I", "-m", "manglecp.toolhost.host", "--serve", plugin, *words),
+            argv=(*host_argv(options.get("python")), "--serve", plugin, *words),
             environ={**cls.inherited(environ), **({SETTINGS: json.dumps(dict(settings))} if settings else {})},
             lease_key_option="--lease-key-fd",
             progress_option="--progress-fd",
             parent_option="--parent",
             contained=sandbox in CONTAINED,
             single_use=sandbox == "spawn" if single_use is None else single_use,
+            concurrency=concurrency,
         )
 
     @staticmethod

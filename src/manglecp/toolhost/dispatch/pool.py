@@ -71,7 +71,7 @@ class Pool:
         self._timeout = default_timeout(os.environ) if timeout is None else timeout
         self._limits = options.get("limits") or PoolLimits()
         size = default_pool_size(os.environ) if size is None else size
-        self._queue = HostQueue(size, self._limits, options.get("on_outage"))
+        self._queue = HostQueue(size, self._limits, options.get("on_outage"), concurrency=command.concurrency)
         self._secrets = options.get("secrets") or SecretProvider()
         self._supervisor = HostSupervisor(command, self._queue, self._limits, self._secrets.redactor)
         self._leases = LeaseIssuer(options.get("audit"), on_pipe=command.issues_leases)

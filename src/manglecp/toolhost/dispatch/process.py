@@ -3,6 +3,9 @@
 A request is reported as lost only after the process is dead, also after a cancellation, so that its effect cannot
 happen after the report. A host whose answer is late or unreadable is ended.
 
+A concurrent host is sent the cancellation of a call that is late or cancelled, and confirms it with an answer. The host
+is ended if it does not within :data:`CANCEL_GRACE`; the other calls are lost with it.
+
 The process leads a session and process group. The group gets SIGTERM and then SIGKILL. When the leader has exited by
 itself, the group gets SIGKILL before the leader is reaped: until then, the group id cannot be reused. A contained host
 has a supervisor, which passes SIGTERM on, kills all processes of the host on SIGHUP, and exits after the last of them.
@@ -17,6 +20,7 @@ import contextlib
 import fcntl
 import os
 import signal
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +33,9 @@ from manglecp.toolhost.dispatch.messages import OnReport, decode
 from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Loss, Request, ResponseReader
 
 KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
+CANCEL_GRACE: Final = 1.0  # seconds that a concurrent host has to confirm a cancellation
 STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as the C++ client gives it
+LIFESPAN_GRACE: Final = 10.0  # the same for our own host, which ends its lifespan first
 STDERR_BYTES: Final = 8_192  # the end of stderr that is kept for error messages
 MAX_REPORT_BYTES: Final = 65_536
 _REPORT_SECONDS: Final = 0.05  # between two reads of reports while a call is open
@@ -46,6 +52,9 @@ class HostProcess:
         contained: bool,
         on_end: Callable[[], None] | None,
         redactor: Redactor,
+        *,
+        concurrent: bool = False,
+        stop_grace: float = STOP_GRACE,
     ) -> None:
         process = launched_host.process
         assert process.stdin is not None
@@ -57,15 +66,17 @@ class HostProcess:
         self.secrets: Final[set[SecretValue]] = set()  # received values; they are redacted while this host is alive
         self._redactor = redactor
         self._contained = contained
+        self._concurrent = concurrent
+        self._stop_grace = stop_grace
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._stdin: int | None = process.stdin.fileno()
         self._stdout = process.stdout.fileno()
-        self._responses = ResponseReader(redact=redactor.text)
+        self._responses = ResponseReader(redact=redactor.text, concurrent=concurrent)
+        self._unwritten: deque[Request] = deque()  # requests of which not all bytes are written
         self._reports = LineBuffer(MAX_REPORT_BYTES)
         self._stderr_tail = b""
-        self._deadline = 0.0  # that of the open request, in the time of the event loop
-        self._timer: asyncio.TimerHandle | None = None  # wakes at the deadline, or earlier to read reports
+        self._timer: asyncio.TimerHandle | None = None  # wakes at the next deadline, or earlier to read reports
         self._ending = False
         self._kill_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -89,7 +100,10 @@ class HostProcess:
 
         ``on_end`` is called when the process is gone.
         """
-        return cls(launch(command), command.contained, on_end, redactor or Redactor())
+        stop_grace = STOP_GRACE if command.parent_option is None else LIFESPAN_GRACE
+        launched, redactor = launch(command), redactor or Redactor()
+        concurrent = command.concurrency > 1
+        return cls(launched, command.contained, on_end, redactor, concurrent=concurrent, stop_grace=stop_grace)
 
     @property
     def alive(self) -> bool:
@@ -106,11 +120,13 @@ class HostProcess:
         last: bool = False,
         on_report: OnReport | None = None,
     ) -> dict[str, Any]:
-        """Send a line and return its answer; raises :class:`HostLost`. Call it for one line at a time.
+        """Send a line and return its answer; raises :class:`HostLost`.
 
-        ``deadline`` is a time of the event loop; ``impatient`` marks a caller that waits for less time than the action
-        may take. A deadline that passes, and a cancellation, end the host. The answer to the ``last`` request is
-        returned when the host is dead. ``on_report`` gets the reports with this call id, until the answer.
+        A sequential host takes one line at a time. ``deadline`` is a time of the event loop; ``impatient`` marks a
+        caller that waits for less time than the action may take. A deadline that passes, and a cancellation, end the
+        call: a sequential host is ended, and a concurrent one if it does not confirm the end of the call. The answer to
+        the ``last`` request is returned when the host is dead. ``on_report`` gets the reports with this call id, until
+        the answer.
         """
         if deadline <= self._loop.time():
             raise HostLost(Loss("timeout", "the deadline passed before the request could be sent"))
@@ -119,26 +135,56 @@ class HostProcess:
         if not self.alive:
             raise HostLost(Loss("crash", "the host is gone"))
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        request = Request(line, answer, call_id, impatient=impatient, on_report=on_report)
-        self._responses.request = request
-        self._deadline = deadline
-        self._schedule_wake(request)
+        request = Request(line, answer, call_id, deadline=deadline, impatient=impatient, on_report=on_report)
+        self._responses.open(request)
+        self._unwritten.append(request)
+        self._schedule_wake()
         self._write()
         try:
-            await answer
+            if self._concurrent:
+                await asyncio.wait([answer])  # a cancellation must not cancel the answer, which is awaited below
+            else:
+                await answer
             if last:
                 self._ending = True
                 self._kill()
                 await self.wait()
             return self._redactor.answer(answer.result())
         except asyncio.CancelledError:
-            request.loss = request.loss or Loss("exception", "the call was cancelled", "cancelled")
-            self.end()
-            await self._wait_despite_cancellation()
+            if request.loss is None:  # else the call is being ended already
+                request.loss = Loss("exception", "the call was cancelled", "cancelled")
+                self._abandon(request)
+            await self._wait_despite_cancellation(answer if self._concurrent else self._ended)
+            if self._concurrent:
+                answer.exception()  # so that it counts as retrieved
             raise
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._schedule_wake()
+
+    def _abandon(self, request: Request) -> None:
+        """End the call of a request; its loss is set."""
+        if not self._concurrent or request.call_id is None:
+            self.end()
+        elif self._responses.requests.get(request.call_id) is not request:  # it is answered
+            return
+        elif not request.sent:
+            self._unwritten.remove(request)
+            del self._responses.requests[request.call_id]
+            request.answer.set_exception(HostLost(request.loss or Loss("exception", "the call was cancelled")))
+        else:
+            line = msgspec.json.encode({"aid": "_cancel", "call_id": request.call_id}) + b"\n"
+            self._unwritten.append(Request(line, request.answer))
+            self._write()
+            self._loop.call_later(CANCEL_GRACE, self._end_unless_done, request)
+
+    def _end_unless_done(self, request: Request) -> None:
+        """End the host if it has not confirmed the end of a call."""
+        if not request.answer.done() and not self._ending:
+            loss = Loss("crash", "the host was ended, because another call did not react to its cancellation")
+            for other in self._responses.requests.values():
+                if other.loss is None:
+                    other.loss, other.suspect = loss, False
+            self.end()
 
     def end(self) -> None:
         """Send SIGTERM now and SIGKILL after :data:`KILL_GRACE`, unless the host is ending already."""
@@ -150,11 +196,11 @@ class HostProcess:
     async def stop(self) -> None:
         """Stop an idle host: an empty line, then SIGTERM, then SIGKILL, as the C++ client does."""
         if self.alive and self._stdin is not None:
-            if self._responses.request is None:
+            if not self._responses.requests:
                 with contextlib.suppress(OSError):
                     os.write(self._stdin, b"\n")
             self._close_stdin()
-            await asyncio.wait([self._ended], timeout=STOP_GRACE)
+            await asyncio.wait([self._ended], timeout=STOP_GRACE if self._responses.requests else self._stop_grace)
         if not self._ended.done():
             self.end()
         await self.wait()
@@ -163,11 +209,11 @@ class HostProcess:
         """Wait until the process is gone and its descriptors are closed."""
         await asyncio.shield(self._ended)
 
-    async def _wait_despite_cancellation(self) -> None:
-        """Wait for the end, also if cancelled again: before the end, an effect may still happen."""
-        while not self._ended.done():
+    async def _wait_despite_cancellation(self, end: asyncio.Future[Any]) -> None:
+        """Wait for the end of a call, also if cancelled again: before the end, an effect may still happen."""
+        while not end.done():
             with contextlib.suppress(asyncio.CancelledError):
-                await self.wait()
+                await asyncio.wait([end])
 
     def resident_bytes(self) -> int:
         """Return the resident memory of the process; 0 if unknown."""
@@ -180,10 +226,12 @@ class HostProcess:
             return 0
 
     def _write(self) -> None:
-        request = self._responses.request
         try:
-            while request is not None and request.unwritten and self._stdin is not None:
+            while self._unwritten and self._stdin is not None:
+                request = self._unwritten[0]
                 request.written(os.write(self._stdin, request.unwritten))
+                if not request.unwritten:
+                    self._unwritten.popleft()
         except BlockingIOError:  # the pipe is full
             assert self._stdin is not None
             self._loop.add_writer(self._stdin, self._write)
@@ -236,9 +284,10 @@ class HostProcess:
                 self._forward_report(decode(line))
 
     def _forward_report(self, report: dict[str, Any]) -> None:
-        """Pass on a report that names the call of the open request; drop other reports, and claims about leases."""
-        request = self._responses.request
-        if request is None or request.on_report is None or request.call_id != report.get("call_id"):
+        """Pass on a report that names the call of an open request; drop other reports, and claims about leases."""
+        call_id = report.get("call_id")
+        request = self._responses.requests.get(call_id) if isinstance(call_id, str) else None
+        if request is None or request.on_report is None:
             return
         if report.get("event") not in ("progress", "log"):
             return
@@ -247,26 +296,29 @@ class HostProcess:
         except Exception as error:
             self._loop.call_exception_handler({"message": "on_report failed", "exception": error})
 
-    def _schedule_wake(self, request: Request) -> None:
-        """Wake at the deadline of the open request; until then, regularly, to read reports.
+    def _schedule_wake(self) -> None:
+        """Wake at the next deadline of an open request; until then, regularly, to read reports.
 
         The event loop does not watch this pipe: a host that floods it would keep the loop busy. Its reports are lost.
         """
-        wake_time = self._deadline
-        if self._progress is not None:
-            wake_time = min(wake_time, self._loop.time() + _REPORT_SECONDS)
-        self._timer = self._loop.call_at(wake_time, self._wake, request)
+        if self._timer is not None:
+            self._timer.cancel()
+        deadlines = [request.deadline for request in self._responses.requests.values() if request.loss is None]
+        if deadlines:
+            wake_time = min(deadlines)
+            if self._progress is not None:
+                wake_time = min(wake_time, self._loop.time() + _REPORT_SECONDS)
+            self._timer = self._loop.call_at(wake_time, self._wake)
 
-    def _wake(self, request: Request) -> None:
-        if self._responses.request is not request:
-            return
-        if self._loop.time() < self._deadline:
-            self._read_reports()
-            self._schedule_wake(request)
-            return
-        request.suspect = not request.impatient
-        request.loss = request.loss or Loss("timeout", "no answer before the deadline")
-        self.end()
+    def _wake(self) -> None:
+        self._read_reports()
+        now = self._loop.time()
+        for request in list(self._responses.requests.values()):
+            if request.loss is None and request.deadline <= now:
+                request.suspect = not request.impatient
+                request.loss = Loss("timeout", "no answer before the deadline")
+                self._abandon(request)
+        self._schedule_wake()
 
     def _kill(self) -> None:
         if self._ended.done():  # the process is reaped, and its id may be reused

@@ -1,8 +1,8 @@
 """Reads the response lines of a host, without I/O.
 
-The IPC contract has no correlation id, so a host has one open request at a time, and its next line is the answer. A
-line without an open request, one that is not an answer, or one that names another call breaks that order: the stream is
-*spoiled*, and the request is lost.
+The IPC contract has no correlation id, so a host has one open request at a time, and its next line is the answer; only
+a concurrent host of ours has several, and names the call of each answer. A line without an open request, one that is
+not an answer, or one that names another call breaks that order: the stream is *spoiled*, and the requests are lost.
 
 A request is answered or lost (:class:`HostLost`) exactly once. A loss states whether any byte had been written
 (``sent``) and whether the action may be the cause (``suspect``): not if an impatient caller set the deadline.
@@ -71,6 +71,7 @@ class Request:
     answer: asyncio.Future[dict[str, Any]]
     call_id: str | None = None
     _: KW_ONLY
+    deadline: float = 0.0  # in the time of the event loop
     impatient: bool = False  # the caller waits for less time than the action may take
     on_report: Callable[[dict[str, Any]], None] | None = None
     sent: bool = False  # at least one byte was written
@@ -84,16 +85,25 @@ class Request:
 
 
 class ResponseReader:
-    """The lines of one host, and its open request.
+    """The lines of one host, and its open requests.
 
-    ``limit`` is the most bytes of one answer. ``redact`` removes secrets from texts for errors.
+    ``limit`` is the most bytes of one answer. ``redact`` removes secrets from texts for errors. A sequential host has
+    one open request, which the next line answers. A ``concurrent`` host has several: each of its lines answers the
+    request whose call id it names, or the health request, which has none.
     """
 
-    def __init__(self, limit: int = MAX_OUTPUT, redact: Callable[[str], str] = str) -> None:
+    def __init__(
+        self, limit: int = MAX_OUTPUT, redact: Callable[[str], str] = str, *, concurrent: bool = False
+    ) -> None:
         self._lines = LineBuffer(limit)
         self._redact = redact
-        self.request: Request | None = None
+        self._concurrent = concurrent
+        self.requests: dict[str | None, Request] = {}  # by call id
         self.spoiled = False
+
+    def open(self, request: Request) -> None:
+        """Add a request, whose call id no other open request has."""
+        self.requests[request.call_id] = request
 
     @property
     def partial(self) -> bytes:
@@ -101,7 +111,7 @@ class ResponseReader:
         return self._lines.partial
 
     def feed(self, data: bytes) -> None:
-        """Add bytes of the host, and resolve the request that they answer."""
+        """Add bytes of the host, and resolve the requests that they answer."""
         if self.spoiled:
             return
         for line in self._lines.feed(data):
@@ -112,17 +122,19 @@ class ResponseReader:
             self._spoil(Loss("parse_error", f"the answer has more than {self._lines.limit} bytes", "oversize"))
 
     def lose(self, loss: Loss) -> None:
-        """Fail the open request with the loss that is known for it already, or else with this one."""
+        """Fail each open request with the loss that is known for it already, or else with this one."""
         self.spoiled = True
-        request, self.request = self.request, None
-        if request is not None and not request.answer.done():
+        while self.requests:
+            self._lose(self.requests.popitem()[1], loss)
+
+    def _lose(self, request: Request, loss: Loss) -> None:
+        if not request.answer.done():
             suspect = request.sent and request.suspect
             request.answer.set_exception(HostLost(request.loss or loss, sent=request.sent, suspect=suspect))
 
     def _read(self, line: bytes) -> Loss | None:
-        """Resolve the open request, or return why the line is not its answer."""
-        request = self.request
-        if request is None:
+        """Resolve the request that the line answers, or return why it answers none."""
+        if not self.requests:
             return Loss("crash", "the host wrote a line without a request")
         if not line:
             return Loss("parse_error", "the host answered with an empty line", "empty_output")
@@ -132,20 +144,28 @@ class ResponseReader:
             beginning = self._redact(line.decode("utf-8", "replace"))[:200]
             return Loss("parse_error", f"the answer is not a JSON object: {error}; it begins {beginning!r}")
         call_id = document.get("call_id")
-        if call_id is not None and request.call_id is not None and call_id != request.call_id:
-            return Loss("crash", "the host answered another call than the open one")
+        if self._concurrent:
+            request = self.requests.get(call_id) if isinstance(call_id, str | None) else None
+        else:
+            request = next(iter(self.requests.values()))
+            if None not in (call_id, request.call_id) and call_id != request.call_id:
+                request = None
+        if request is None:
+            return Loss("crash", "the host answered another call than an open one")
         if not request.sent or request.unwritten:
             return Loss("crash", "the host answered before it had the whole request")
-        self.request = None
-        if not request.answer.done():
+        del self.requests[request.call_id]
+        if self._concurrent and request.loss is not None:  # the host confirms that it has cancelled the call
+            self._lose(request, request.loss)
+        elif not request.answer.done():
             request.answer.set_result(document)
         return None
 
     def _spoil(self, loss: Loss) -> None:
-        """Mark the stream as spoiled; the open request gets this loss."""
+        """Mark the stream as spoiled; the open requests get this loss."""
         self.spoiled = True
-        if self.request is not None and self.request.loss is None:
-            self.request.loss = loss
+        for request in self.requests.values():
+            request.loss = request.loss or loss
 
 
 def may_repeat(call: HostCall, lost: HostLost, *, is_probe: bool) -> bool:

@@ -2,15 +2,15 @@
 
 The exit status, in the order of the checks: 2 too few arguments; 3 the plugin cannot be loaded; 2 an unknown mode, or
 no action id (AID); 4 an unknown AID; 5 an invalid request; 0 otherwise, also if the action failed. The IPC contract
-defines these. Three are not in it: 1 an error of the host itself, 6 the host cannot be sandboxed as requested, 7 the
-plugin closed the pipe of the protocol.
+defines these. It does not have: 1 an error of the host itself; 3 the lifespan of the plugin cannot start; 6 the host
+cannot be sandboxed as requested; 7 the plugin closed the pipe of the protocol.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import Any, Final
 
 from manglecp.toolhost.context import SETTINGS, Reports, describe, trace
 from manglecp.toolhost.host.arguments import KEY_BYTES, USAGE, Arguments, UsageError, parse_arguments
@@ -20,6 +20,8 @@ from manglecp.toolhost.host.messages import MAX_ANSWER_BYTES, REQUEST_TOO_LONG, 
 from manglecp.toolhost.host.session import LeaseCheck, RequestHandler, requires_leases
 from manglecp.toolhost.host.streams import Oversize, PipeLost, Streams, high_descriptor, open_standard_descriptors
 from manglecp.toolhost.plugin import Plugin, PluginError, find, load
+
+_CALLING_MODES: Final = ("--run", "tool_exec", "--serve")
 
 
 def main(argv: list[str]) -> int:
@@ -64,11 +66,29 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     mode, plugin_argument, *rest = arguments.positionals
     try:
         source = find(plugin_argument, arguments.sha256)
+        confinement = arguments.confinement
+        if arguments.packages is not None:
+            sys.path.append(packages := _packages_folder(arguments.packages))
+            confinement = confinement._replace(readable=(*confinement.readable, packages))
         if os.path.isfile(plugin_argument):  # noqa: PTH113  # not for an installed module: its bytecode is trusted
             compile_all_below(source.root)
-        sandbox, temporary = confine(arguments.confinement, source)
+        sandbox, temporary = confine(confinement, source)
         streams.close_in_children()
+        if arguments.packages is not None:
+            from site import addsitedir
+
+            addsitedir(packages)  # its .pth files can contain code, so the host must be sandboxed already
         plugin = load(source)
+        executor = ActionExecutor(
+            reports,
+            Signals(),
+            settings,
+            temporary,
+            ignore_extra_inputs=arguments.ignore_extra_inputs,
+            concurrent=arguments.concurrent and mode == "--serve",
+        )
+        if plugin.lifespan is not None and mode in _CALLING_MODES:
+            executor.start(plugin.lifespan)
     except PluginError as error:
         streams.write(encode(refusal(str(error))))
         return 3
@@ -81,19 +101,32 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     lease_check = LeaseCheck(
         key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None
     )
-    executor = ActionExecutor(
-        reports, Signals(), settings, temporary, ignore_extra_inputs=arguments.ignore_extra_inputs
-    )
     handler = RequestHandler(plugin, lease_check, executor)
-    match mode:
-        case "--list":
-            return _list(streams, plugin, sandbox)
-        case "--run" | "tool_exec":
-            return _run(streams, plugin, handler, rest[0] if rest else None, is_tool_exec=mode == "tool_exec")
-        case "--serve":
-            return _serve(streams, handler)
-    streams.write(encode(refusal(f"unknown mode: {mode}")))
-    return 2
+    if mode == "--list":
+        return _list(streams, plugin, sandbox)
+    if mode not in _CALLING_MODES:
+        streams.write(encode(refusal(f"unknown mode: {mode}")))
+        return 2
+    if mode != "--serve":
+        status = _run(streams, plugin, handler, rest[0] if rest else None, is_tool_exec=mode == "tool_exec")
+    elif arguments.concurrent:
+        status = _serve_concurrently(streams, handler, executor)
+    else:
+        status = _serve(streams, handler)
+    executor.stop()
+    return status
+
+
+def _packages_folder(environment: str) -> str:
+    """Return the folder with the packages of a virtual environment for this Python; raises PluginError."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    root = os.path.realpath(environment)
+    folder = f"{root}/lib/python{version}/site-packages"
+    if not os.path.isdir(folder):  # noqa: PTH112  # pathlib would be the slowest import
+        raise PluginError(f"the environment {environment} has no packages for Python {version}; create it again")
+    if os.path.realpath(folder) != folder:  # a link could open any folder to the plugin
+        raise PluginError(f"the packages of the environment {environment} are reached by a link; create it again")
+    return folder
 
 
 def _list(streams: Streams, plugin: Plugin, sandbox: dict[str, Any]) -> int:
@@ -144,6 +177,16 @@ def _serve(streams: Streams, handler: RequestHandler) -> int:
                 return 0
             answer = handler.serve(line)
         streams.write(_encode_answer(answer, handler) + b"\n")
+
+
+def _serve_concurrently(streams: Streams, handler: RequestHandler, executor: ActionExecutor) -> int:
+    from manglecp.toolhost.host.concurrency import ConcurrentServer
+
+    async def answer(request: object) -> bytes:
+        return _encode_answer(await handler.answer(request), handler) + b"\n"
+
+    ConcurrentServer(executor.event_loop(), streams, answer).serve()
+    return 0
 
 
 def _encode_answer(answer: dict[str, Any], handler: RequestHandler) -> bytes:

@@ -21,11 +21,13 @@ USAGE: Final = (
     "        [--writable PATH]... [--readable PATH]... [--executable PATH]... [--user UID:GID]\n"
     "        [--limit NAME=N]... [--degrade]]\n"
     "       [--sha256 HEX] [--lease-key-fd N] [--progress-fd N] [--pipe-leases] [--parent PID]\n"
-    "       [--ignore-extra-inputs]\n"
+    "       [--ignore-extra-inputs] [--concurrent] [--packages FOLDER]\n"
 )
-_SINGLE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent")
+_SINGLE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent", "--packages")
 _REPEATABLE: Final = ("--workspace", "--writable", "--readable", "--executable", "--limit")
-_FLAGS: Final = ("--pipe-leases", "--ignore-extra-inputs", "--degrade", "--read-only", "--no-processes")
+_FLAGS: Final = (
+    "--pipe-leases", "--ignore-extra-inputs", "--degrade", "--read-only", "--no-processes", "--concurrent",
+)  # fmt: skip
 _NEED_SANDBOX: Final = (*_REPEATABLE, "--user", "--degrade", "--read-only", "--no-processes")
 _LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds", "temporary")
 _PROFILES: Final = ("none", "standard", "spawn", "strict")
@@ -75,6 +77,10 @@ class Arguments(NamedTuple):
     """The id of the process with which the host ends."""
     ignore_extra_inputs: bool = False
     """Whether to drop inputs that an action has no parameter for."""
+    concurrent: bool = False
+    """Whether serve mode works on several calls at the same time."""
+    packages: str | None = None
+    """The virtual environment whose packages the plugin can import."""
 
 
 def parse_arguments(argv: list[str]) -> Arguments:
@@ -112,6 +118,8 @@ def parse_arguments(argv: list[str]) -> Arguments:
         _parse_confinement(options),
         None if parent is None else _parse_number(parent, f"--parent: {parent} is not a process"),
         "--ignore-extra-inputs" in options or os.environ.get(_EXTRA_INPUTS_VARIABLE) in ("1", "true"),
+        "--concurrent" in options,
+        _value(options, "--packages"),
     )
 
 

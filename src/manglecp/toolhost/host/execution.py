@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 from _operator import is_  # the C module behind operator
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from contextvars import Context as Variables, copy_context
+from contextvars import copy_context
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 
-from manglecp.toolhost.context import Context, Reports, describe, failure_members, trace
+from manglecp.toolhost.context import NO_STATE, Context, Reports, describe, failure_members, trace
 from manglecp.toolhost.conversion import ConversionError, encode_value
 from manglecp.toolhost.host.messages import parse
 from manglecp.toolhost.plugin import PluginAction
@@ -102,6 +102,8 @@ class ActionOutcome(NamedTuple):
 class ActionExecutor:
     """Runs actions, one after the other. Async ones share one event loop, which the first of them creates.
 
+    ``concurrent``: actions run in the tasks of that loop which await :meth:`call`.
+
     ``settings`` are those of the pack, ``temporary`` the temporary folder of this host, if it has one.
     ``ignore_extra_inputs``: inputs that an action has no parameter for are dropped, not refused.
     """
@@ -114,7 +116,13 @@ class ActionExecutor:
         temporary: str | None = None,
         *,
         ignore_extra_inputs: bool = False,
+        concurrent: bool = False,
     ) -> None:
+        self.concurrent: Final = concurrent
+        self._running = 0  # the number of calls
+        self._end_lifespan: Callable[[], object] | None = None
+        self._state: Any = NO_STATE
+        self._lasting_tasks: set[asyncio.Task[Any]] = set()  # those of the lifespan
         self._ignore_extra_inputs = ignore_extra_inputs
         self._reports = reports
         self._signals = signals
@@ -123,8 +131,41 @@ class ActionExecutor:
         self._process: Final = os.getpid()
         self._temporary = temporary
         self._lasting_files = frozenset(_names(temporary))  # files that loading the plugin created
+        if concurrent and signals is not None:
+            signals.activate()
 
-    def call(
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop of async actions; create it if there is none."""
+        import asyncio  # only a plugin with async functions pays for this import
+
+        if self._runner is None or self._runner.get_loop().is_closed():
+            self._runner = asyncio.Runner()
+            if self.concurrent:
+                from manglecp.toolhost.host.concurrency import track_calls
+
+                track_calls(self._runner.get_loop())
+        return self._runner.get_loop()
+
+    def start(self, function: Callable[..., Any]) -> None:
+        """Start the lifespan of the plugin before the first call; raises PluginError."""
+        from manglecp.toolhost.host.lifespan import start_lifespan
+
+        context = Context({}, Reports(None), {}, self._settings)
+        self._state, self._end_lifespan = start_lifespan(function, context, self.event_loop)
+        self._lasting_files = frozenset(_names(self._temporary))
+        if self._runner is not None:
+            import asyncio
+
+            self._lasting_tasks = asyncio.all_tasks(self._runner.get_loop())
+        if self._signals is not None and not self.concurrent:
+            self._signals.restore()
+
+    def stop(self) -> None:
+        """Stop the lifespan, if there is one, after the last call; raises whatever it raises."""
+        if self._end_lifespan is not None:
+            self._end_lifespan()
+
+    async def call(
         self,
         tool: PluginAction,
         input_json: str,
@@ -153,12 +194,18 @@ class ActionExecutor:
                 raise InvalidInput(f"the request has no value of the secret {name}")
         slots_of_action = dict(slots)
         if tool.context is not None:
-            arguments[tool.context] = Context(slots_of_action, self._reports, fields, self._settings)
-        if self._signals is not None:
+            arguments[tool.context] = Context(slots_of_action, self._reports, fields, self._settings, self._state)
+        if self._signals is not None and not self.concurrent:
             self._signals.activate()
         returned = False
+        self._running += 1
         try:
-            result = self._run(tool, arguments)
+            if self.concurrent:
+                from manglecp.toolhost.host.concurrency import run_in_scope
+
+                result = await run_in_scope(tool.function, arguments)
+            else:
+                result = self._run(tool, arguments)
             returned = True
             output = encode_value(result)
             outcome = ActionOutcome("OK", output, "", own_slots(slots_of_action))
@@ -169,9 +216,11 @@ class ActionExecutor:
             outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, failure)
         if os.getpid() != self._process:
             _end_child(None)
-        if self._signals is not None:
+        if self._signals is not None and not self.concurrent:
             self._signals.restore()
-        if self._temporary is not None and tool.declaration.generator is None:  # a pass of a generator has many calls
+        self._running -= 1
+        if self._temporary is not None and not self._running and tool.declaration.generator is None:
+            # a pass of a generator has many calls
             self._remove_new_files(self._temporary)
         return outcome
 
@@ -189,24 +238,22 @@ class ActionExecutor:
         variables = copy_context()
         result = variables.run(tool.function, **arguments)
         # The result decides, not the definition: a decorator may make a function async, or an async one plain.
-        return self._await(result, variables) if hasattr(type(result), "__await__") else result
-
-    def _await(self, result: Awaitable[Any], variables: Variables) -> Any:
-        import asyncio  # only a plugin with async actions pays for this import
-
-        if self._runner is None or self._runner.get_loop().is_closed():
-            self._runner = asyncio.Runner()
+        if not hasattr(type(result), "__await__"):
+            return result
+        self.event_loop()
+        assert self._runner is not None
         try:
             return self._runner.run(_as_coroutine(result), context=variables)
         finally:
-            self._cancel_tasks(self._runner)
+            if tool.declaration.generator is None:  # the tasks of a pass live until its end
+                self._cancel_tasks(self._runner)
 
     def _cancel_tasks(self, runner: asyncio.Runner) -> None:
         """Cancel the tasks that an action left running. If a task does not end, the next action gets another loop."""
         import asyncio
 
         loop = runner.get_loop()
-        tasks = [] if loop.is_closed() else asyncio.all_tasks(loop)
+        tasks = set() if loop.is_closed() else asyncio.all_tasks(loop) - self._lasting_tasks
         if not tasks:
             return
         for task in tasks:
@@ -215,7 +262,7 @@ class ActionExecutor:
             still_running = runner.run(asyncio.wait(tasks, timeout=_CANCEL_SECONDS))[1]
         except BaseException:  # the loop is in an unknown state
             still_running = set(tasks)
-        if still_running:
+        if still_running and self._end_lifespan is None:  # the state of a lifespan belongs to its loop
             self._runner = None
 
 

@@ -6,15 +6,18 @@ a lease, too, and changes no state: neither the change of the first call nor the
 state of a request is applied also if the input is then refused, as clients of the C++ host expect. An answer has an
 empty ``ds_state`` if and only if the state was not applied. After a failed action the state is that of the request;
 after an error of the host, the state before the request.
+
+The handling is written as coroutines. A sequential host runs them without an event loop.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from manglecp.base.coroutines import run_to_end
 from manglecp.toolhost.context import Reports, describe, trace
 from manglecp.toolhost.host.execution import ActionExecutor, InvalidInput
 from manglecp.toolhost.host.messages import RequestError, input_text, parse, refusal, with_call_id
@@ -124,8 +127,16 @@ class LeaseCheck:
 T = TypeVar("T")
 
 
+def parse_request(line: bytes) -> Any:
+    """Return the JSON value of a line; None if there is none."""
+    try:
+        return parse(line)
+    except ValueError:
+        return None
+
+
 class RequestHandler:
-    """Handles the requests to a plugin; keeps its state (slots) and a cache of answers between them."""
+    """Handles the requests to a plugin; keeps a cache of answers and, in a sequential host, the state (slots)."""
 
     def __init__(self, plugin: Plugin, lease_check: LeaseCheck, executor: ActionExecutor) -> None:
         self._tools = plugin.tools
@@ -141,17 +152,17 @@ class RequestHandler:
         self._slots = self._slots_before
 
     def serve(self, line: bytes) -> dict[str, Any]:
-        """Return the answer to a request line in serve mode."""
-        try:
-            request = parse(line)
-        except ValueError:
-            request = None
+        """Return the answer to a request line in serve mode, without an event loop."""
+        return run_to_end(self.answer(parse_request(line)))
+
+    async def answer(self, request: Any) -> dict[str, Any]:
+        """Return the answer to a result of :func:`parse_request` in serve mode."""
         if request is None:
             return refusal("invalid JSON")
         aid = request.get("aid") if isinstance(request, dict) else None
         if not isinstance(aid, str) or not aid:
             return refusal("missing aid")
-        return with_call_id(self._answer_or_restore(self._lookup, aid, request), request)
+        return with_call_id(await self._answer_or_restore(self._lookup, aid, request), request)
 
     def run(self, tool: PluginAction, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer in run mode, to the only call of this process; the answer has the whole state."""
@@ -159,33 +170,33 @@ class RequestHandler:
         if isinstance(incoming_state, dict) and incoming_state.get("delta") is True:
             # There is no base for a delta; the C++ host, too, treats the delta as a whole state.
             request = {**request, "ds_state": {"slots": incoming_state.get("slots")}}
-        answer = self._answer_or_restore(self._call, tool, request)
+        answer = run_to_end(self._answer_or_restore(self._call, tool, request))
         if answer["ds_state"]:
             answer["ds_state"] = full_state(self._slots)
         return with_call_id(answer, request)
 
-    def _answer_or_restore(
-        self, handle: Callable[[T, dict[str, Any]], dict[str, Any]], target: T, request: dict[str, Any]
+    async def _answer_or_restore(
+        self, handle: Callable[[T, dict[str, Any]], Awaitable[dict[str, Any]]], target: T, request: dict[str, Any]
     ) -> dict[str, Any]:
         """Return ``handle(target, request)``; if it raises, restore the slots, and return an error."""
         self._slots_before = self._slots
         try:
-            return handle(target, request)
+            return await handle(target, request)
         except BaseException as error:
             trace(error)
             self.restore_slots()
             return refusal(describe(error))
 
-    def _lookup(self, aid: str, request: dict[str, Any]) -> dict[str, Any]:
+    async def _lookup(self, aid: str, request: dict[str, Any]) -> dict[str, Any]:
         answer = self._lease_check.answer_lease_command(aid, request)
         if answer is not None:
             return answer
         tool = self._tools.get(aid)
         if tool is None:
             return refusal(f"tool not found: {aid}", status="INVALID_PICK")
-        return self._call(tool, request)
+        return await self._call(tool, request)
 
-    def _call(self, tool: PluginAction, request: dict[str, Any]) -> dict[str, Any]:
+    async def _call(self, tool: PluginAction, request: dict[str, Any]) -> dict[str, Any]:
         input_error = None
         try:
             input_json = input_text(request)
@@ -197,7 +208,7 @@ class RequestHandler:
             return refusal_answer
         key = request.get("idempotency_key")
         if not isinstance(key, str) or not key or input_error is not None:
-            return self._run(tool, input_json, input_error, request)
+            return await self._run(tool, input_json, input_error, request)
         digest = canonical_digest(input_json)
         cache_entry = self._cache.find((tool.aid, key))
         if cache_entry is not None:
@@ -205,19 +216,19 @@ class RequestHandler:
             if cached_digest != digest:
                 return refusal("idempotency_conflict")
             return {**cached_answer, "idempotent_hit": True}
-        answer = self._run(tool, input_json, None, request)
+        answer = await self._run(tool, input_json, None, request)
         if answer.get("status") == "OK":
             # Only successes are cached: a failed call may be repeated.
             stored = {**answer, "ds_state": {}}
             self._cache.keep((tool.aid, key), (digest, stored), len(key) + len(answer["output_json"]))
         return answer
 
-    def _run(
+    async def _run(
         self, tool: PluginAction, input_json: str, input_error: RequestError | None, request: dict[str, Any]
     ) -> dict[str, Any]:
         incoming_state = request.get("ds_state")
         try:
-            before = apply_state(incoming_state, self._slots)
+            before = apply_state(incoming_state, {} if self._executor.concurrent else self._slots)
         except BaseMismatch as error:
             return refusal("state_drift", detail=str(error), expected=error.expected, held=error.held)
         except StateError as error:
@@ -228,7 +239,7 @@ class RequestHandler:
             if input_error is not None:
                 raise InvalidInput(f"invalid input: {input_error}")
             fields = {"aid": tool.aid, "call_id": request.get("call_id")}
-            outcome = self._executor.call(tool, input_json, before, fields, request.get("_secrets"))
+            outcome = await self._executor.call(tool, input_json, before, fields, request.get("_secrets"))
         except InvalidInput as error:
             self._slots = before
             unchanged = state_delta(before, before, name_base=client_sends_digests)

@@ -62,7 +62,7 @@ class Streams:
     """The private ends of the protocol."""
 
     def __init__(self) -> None:
-        self._input: Final = high_descriptor(0)
+        self.input: Final = high_descriptor(0)
         self._output: Final = high_descriptor(1)
         self._pending = bytearray()  # bytes that were read and not yet returned
         self._searched = 0  # the length of the beginning of _pending that has no newline
@@ -82,17 +82,27 @@ class Streams:
 
         Raises :class:`Oversize` or :class:`PipeLost`.
         """
+        while (line := self.buffered_line()) is None:
+            if not self.fill():
+                self._pending += b"\n"
+        return line
+
+    def fill(self) -> bool:
+        """Read a chunk into the buffer; return False at the end of the input."""
+        chunk = self._read()
+        self._pending += chunk
+        return bool(chunk)
+
+    def buffered_line(self) -> bytes | None:
+        """Return the next line of the buffer without its newline; None if it is incomplete. Raises Oversize."""
         pending = self._pending
-        while (end := pending.find(b"\n", self._searched)) < 0:
+        end = pending.find(b"\n", self._searched)
+        if end < 0:
             if len(pending) > MAX_REQUEST_BYTES:
                 self._oversize = True
                 pending.clear()
             self._searched = len(pending)
-            chunk = self._read()
-            if not chunk:
-                end = len(pending)
-                break
-            pending += chunk
+            return None
         line = bytes(memoryview(pending)[:end])
         del pending[: end + 1]
         self._searched = 0
@@ -120,14 +130,14 @@ class Streams:
 
     def _read(self) -> bytes:
         try:
-            return os.read(self._input, _CHUNK_BYTES)
+            return os.read(self.input, _CHUNK_BYTES)
         except OSError as error:
             if error.errno is None:  # not an error of the pipe: a signal handler of the plugin has raised it
                 raise
             raise PipeLost(error) from error
 
     def _close(self) -> None:
-        for descriptor in (self._input, self._output):
+        for descriptor in (self.input, self._output):
             try:
                 os.close(descriptor)
             except OSError:
