@@ -62,7 +62,10 @@ class ServerEntry:
         expanded = _VARIABLE.sub(lambda found: os.environ.get(found[1], found[2] or found[0]), text)
         if (start := expanded.find("${")) >= 0:
             variable = expanded[start : expanded.find("}", start) + 1] or "${"  # the rest of the text may be a secret
-            raise GuardError(f"{self.name}: only the host can replace the variable {variable}")
+            raise GuardError(
+                f"{self.name}: only the host can replace the variable {variable}; write ${{env:NAME}}, "
+                "and set NAME where the host and manglecp run"
+            )
         return expanded
 
 
