@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from manglecp.base.text import escape_invisible, has_invisible, replace_invisible
+from manglecp.base.text import escape_invisible, find_invisible, replace_invisible
 from manglecp.cli import target
 from manglecp.cli.files import EXISTING_FILE, OUTPUT_FILE, write_file
 from manglecp.cli.options import document_option
@@ -248,8 +248,8 @@ def _list_servers(
         problems += [f"not pinned: {name}.{problem}" for problem in found]
         instructions.pop(name, None)
         if listing.instructions is not None:
-            if has_invisible(listing.instructions):
-                problems.append(f"not pinned: the instructions of {name} have an invisible character")
+            if (invisible := find_invisible(listing.instructions, running=True)) is not None:
+                problems.append(f"not pinned: the instructions of {name} have the invisible character {invisible[1]}")
             else:
                 instructions[name] = listing.instructions
     return servers, instructions, list(map(escape_invisible, problems))

@@ -262,9 +262,11 @@ class Gate:
 
     def _request_text(self, tool: str, decision: Decision, approval_id: str) -> str:
         reasons = "; ".join(decision.public_reasons) or "rules demand it"
+        roles = " and ".join(decision.judgement.safety.approver_roles)
+        approval = f"an approval by an approver with the role {roles}" if roles else "an approval"
         path = shlex.quote(str(store_path(self._config)))
         return (
-            f"{_not_executed(tool, f'it needs an approval, because {reasons}')} "
+            f"{_not_executed(tool, f'it needs {approval}, because {reasons}')} "
             f"Ask the user to run: manglecp approvals approve {approval_id} --store {path}\n"
             "Then repeat this call with exactly the same arguments. The approval holds for that call, once."
         )
