@@ -122,7 +122,7 @@ _SMUGGLED = {
     "huge integer": f'{{{_CALL},"params":{{"name":"read","arguments":{{"n":{"9" * 5000}}}}}}}',
     "lone surrogate": f'{{{_CALL},"params":{{"name":"read","arguments":{{"path":"\\ud800"}}}}}}',
     "number out of range": f'{{{_CALL},"params":{{"name":"read","arguments":{{"n":1e999}}}}}}',
-    "id at the end": f'{{"method":"tools/call","params":{{"name":"read","n":1e999}},"jsonrpc":"2.0","id":1}}',
+    "id at the end": '{"method":"tools/call","params":{"name":"read","n":1e999},"jsonrpc":"2.0","id":1}',
     "deep": f'{{{_CALL},"params":{{"name":"read","arguments":{{"a":{"[" * 5000}{"]" * 5000}}}}}}}',
     "notification": f'{{"jsonrpc":"2.0","method":"tools/call","params":{_WRITE}}}',
     "null id": f'{{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{_WRITE}}}',

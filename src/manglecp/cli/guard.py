@@ -232,9 +232,9 @@ def _list_servers(
     from manglecp.guard import GuardError, pin as pin_tools, read_listing
 
     if unknown := sorted(names.difference(lock.servers)):
-        lines = [f"{name}: {shlex.join(config.entries[name].command)}" for name in unknown]
-        write_lines(map(escape_invisible, lines))
-        _confirm("Start these servers, to read their tools?", yes=yes)
+        commands = [f"  {name}: {shlex.join(config.entries[name].command)}" for name in unknown]
+        write_lines(["servers to start, to read their tools:", *map(escape_invisible, commands)])
+        _confirm("Start them?", yes=yes)
     servers = {name: tools for name, tools in lock.servers.items() if name in config.entries}
     instructions = {name: text for name, text in lock.instructions.items() if name in config.entries}
     problems = []
