@@ -59,8 +59,8 @@ def command() -> None:
 def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bool) -> None:
     """Pin the tools of all servers, and put a relay in front of each.
 
-    Each server is started once and lists its tools. Their definitions and classes are pinned in manglecp.lock beside
-    FILE. FILE is the configuration of Claude Desktop, Claude Code, Cursor or VS Code. A backup is kept.
+    Each server is started once and lists its tools. Their definitions and classes, and the server's instructions, are
+    pinned in manglecp.lock beside FILE. FILE is the configuration of Claude Desktop, Claude Code, Cursor or VS Code. A backup is kept.
     """
     from manglecp.guard import Lock, RelayOptions
 
@@ -188,12 +188,12 @@ def report(file: Path, page: Path | None, as_json: bool) -> None:
     path = store_path(config.path)
     if not path.exists():
         raise click.ClickException(f"no call was recorded: there is no store {path}")
-    rules = next((entry.relay.rules for entry in config.entries.values() if entry.relay), None)
-    domain = _call_or_exit(load_guard_domain, config.path, lock.servers, rules)
     with open_existing_store(str(path)) as store:
-        found = read_report(store, principal_name(config.path), lock.servers, domain)
+        found = read_report(store, principal_name(config.path), lock.servers)
     if page is not None:
-        write_file(page, [found.page().encode(errors="backslashreplace")])
+        rules = next((entry.relay.rules for entry in config.entries.values() if entry.relay), None)
+        domain = _call_or_exit(load_guard_domain, config.path, lock.servers, rules)
+        write_file(page, [found.page(domain).encode(errors="backslashreplace")])
     rows = [
         (
             f"{row.server}.{row.tool}",

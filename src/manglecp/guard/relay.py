@@ -180,7 +180,11 @@ async def run_relay(gate: Gate, command: Sequence[str]) -> int:
         start_new_session=True,
     )
     watchdog = await asyncio.create_subprocess_exec(
-        *_WATCHDOG, str(server.pid), stdin=asyncio.subprocess.PIPE, start_new_session=True
+        *(*_WATCHDOG, str(server.pid)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
     )
     assert server.stdin is not None
     assert server.stdout is not None

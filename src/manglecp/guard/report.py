@@ -15,9 +15,9 @@ from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.guard.gate import OPERATION, SHADOW_OPERATION
 from manglecp.guard.lock import Servers, parameters, qualified_names
 from manglecp.intent import Domain
-from manglecp.invoke import DecisionDetails, Explanation, explain_decision
+from manglecp.invoke import DecisionDetails, explain_decision
 from manglecp.mangle import value_text
-from manglecp.store import Store
+from manglecp.store import Store, StoredDecision
 
 _MAX_DECISIONS: Final = 100_000
 _MAX_EXAMPLES: Final = 3
@@ -41,8 +41,9 @@ class ToolRow:
     mode: Mode
     """In shadow mode the calls were forwarded, whatever the verdict."""
     reason: str
-    newest: Explanation
-    """The newest of the decisions, with its proof if the rules are still the same."""
+    newest: StoredDecision
+    details: DecisionDetails
+    """Of the newest decision."""
     calls: int = 0
     approved: int = 0
     failed: int = 0
@@ -60,24 +61,24 @@ class Report:
     """Lines of Mangle."""
 
     def document(self) -> dict[str, Any]:
-        names = [name for name in ToolRow.__slots__ if name != "newest"]
-        rows = [{name: getattr(row, name) for name in names} | {"decision": row.newest.stored.id} for row in self.rows]
+        names = [name for name in ToolRow.__slots__ if name not in ("newest", "details")]
+        rows = [{name: getattr(row, name) for name in names} | {"decision": row.newest.id} for row in self.rows]
         return {"calls": rows, "proposals": list(self.proposals)}
 
-    def page(self) -> str:
-        """Return the report as an HTML page."""
+    def page(self, domain: Domain) -> str:
+        """Return the report as an HTML page, with proofs of the decisions that were made with this domain."""
         sections = []
         for row in self.rows:
             counts = [(name, f"{getattr(row, name):,}") for name in ("calls", "approved", "failed")]
             rows = [("mode", _EFFECTS[row.mode]), *counts, *(("example", example) for example in row.examples)]
-            section, title = row.newest.section(), f"{row.server}.{row.tool}"
+            section, title = explain_decision(row.newest, row.details, domain).section(), f"{row.server}.{row.tool}"
             sections.append(section._replace(title=title, rows=[*rows, ("newest decision", ""), *section.rows]))
         proposals = PageSection("Rules to begin with", "", "", (), (), rows=[("", "\n".join(self.proposals))])
         return render_page("What the rules decided about the calls of your MCP servers", [*sections, proposals])
 
 
-def read_report(store: Store, principal: str, servers: Servers, domain: Domain) -> Report:
-    """Return the report of the decisions about a principal in a store; ``domain`` has the current rules. Blocks."""
+def read_report(store: Store, principal: str, servers: Servers) -> Report:
+    """Return the report of the decisions about a principal in a store. Blocks."""
     names = qualified_names(servers)
     with store.read_transaction() as tx:
         found = [
@@ -97,8 +98,9 @@ def read_report(store: Store, principal: str, servers: Servers, domain: Domain) 
         mode: Mode = "shadow" if is_shadow else "enforced"
         key = stored.tool, stored.verdict, mode, reason
         if key not in rows:
-            newest = explain_decision(stored, details, domain)
-            rows[key] = ToolRow(server, tool, stored.tool, stored.verdict, mode, reason, newest, rules=details.rules)
+            rows[key] = ToolRow(
+                server, tool, stored.tool, stored.verdict, mode, reason, stored, details, rules=details.rules
+            )
         row = rows[key]
         row.failed += stored.run in failed
         if stored.verdict == "ask" and stored.run is not None and not is_shadow:
