@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from manglecp import Server
 from manglecp.client import Client, EvaluationResult, InvocationResult, ServerError, Tool, WorkingState
@@ -331,7 +331,7 @@ async def guard(demo: DemoState) -> None:
     show()
     if has_public:
         repository = str(folder / "repo")
-        commit = {"repo_path": repository, "message": "First"}
+        commit: dict[str, Any] = {"repo_path": repository, "message": "First"}
         (folder / "repo" / "notes.txt").write_text("A note.\n", encoding="utf-8")
         await _run("git", "-C", repository, "add", "notes.txt")
         async with McpHost.start(config, "git", {**environment.variables, **_AUTHOR}) as host:

@@ -60,7 +60,8 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bo
     """Pin the tools of all servers, and put a relay in front of each.
 
     Each server is started once and lists its tools. Their definitions and classes, and the server's instructions, are
-    pinned in manglecp.lock beside FILE. FILE is the configuration of Claude Desktop, Claude Code, Cursor or VS Code. A backup is kept.
+    pinned in manglecp.lock beside FILE. FILE is the configuration of Claude Desktop, Claude Code, Cursor or VS Code. A
+    backup is kept.
     """
     from manglecp.guard import Lock, RelayOptions
 
