@@ -139,12 +139,8 @@ def pin(file: Path, diff: bool, classes: tuple[str, ...], yes: bool) -> None:
         servers, instructions, problems = _list_servers(config, lock, set(config.entries), yes=yes)
     names = sorted({*lock.servers, *servers})
     differences = [line for name in names for line in changes(lock.servers.get(name, {}), servers.get(name, {}))]
-    differences += changes(
-        *(
-            {f"instructions of {name}": text for name, text in texts.items()}
-            for texts in (lock.instructions, instructions)
-        )
-    )
+    texts = ({f"instructions of {name}": t for name, t in pins.items()} for pins in (lock.instructions, instructions))
+    differences += changes(*texts)
     write_lines(map(escape_invisible, differences))
     write_lines(problems)
     if not differences:

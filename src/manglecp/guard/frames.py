@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -23,6 +24,7 @@ _END_BYTES: Final = 1_024
 _MEMBER: Final = rb'\s*"(jsonrpc|id|method)"\s*:\s*(0|[1-9]\d{0,15}|"[ !#-\[\]-~]*")\s*'
 _HEAD: Final = re.compile(rb"\{(?:%s,)*" % _MEMBER)
 _TAIL: Final = re.compile(rb"(?:,%s)*\}\Z" % _MEMBER)
+_TRUE: Final = msgspec.Raw(b"true")
 encode: Final = msgspec.json.Encoder().encode
 
 
@@ -128,23 +130,13 @@ def read_envelope(frame: bytes) -> Frame:
     return Frame(members, None) if is_usual else read_frame(frame)
 
 
-class _Result(msgspec.Struct):
-    is_error: Any = msgspec.field(name="isError", default=False)
-
-
-class _Response(msgspec.Struct):
-    result: _Result
-
-
-_response: Final = msgspec.json.Decoder(_Response)
-
-
-def is_failure(frame: bytes) -> bool:
+def is_failure(response: Mapping[str, Any]) -> bool:
     """Return whether a response to ``tools/call`` is an error, or has a result that is one."""
-    try:
-        return _response.decode(frame).result.is_error is True
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return True
+    result = response.get("result")
+    if isinstance(result, msgspec.Raw):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            result = _envelope.decode(result)
+    return not isinstance(result, dict) or result.get("isError") in (True, _TRUE)
 
 
 def error_frame(request_id: Any, code: int, message: str) -> bytes:

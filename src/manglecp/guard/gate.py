@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -91,6 +92,8 @@ class Gate:
         files = rf"{re.escape(FILE)}|{re.escape(_STORE.parent.name)}|{re.escape(config.name)}|\.mg\b"
         self._own_files = re.compile(files.encode(), re.IGNORECASE)
         self._identity = Identity(principal_name(config), frozenset(), "local")
+        self._id = random_id()
+        self._numbers = count()
         self._domain: Domain | None = None
         self._pins: Mapping[str, PinnedTool] = {}
         self._instructions: str | None = None
@@ -194,7 +197,7 @@ class Gate:
             if self.enforce and decision.verdict == "ask":
                 return await self._permit(tool, decision)
             operation = OPERATION if self.enforce else SHADOW_OPERATION
-            record = self._log.build(decision, operation, f"c-{random_id()}")
+            record = self._log.build(decision, operation, f"c-{self._id}-{next(self._numbers)}")
             if self.enforce and self._store is not None:
                 await self._store.writer.append((), [record])  # a call without a stored decision is not forwarded
             else:

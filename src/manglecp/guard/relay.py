@@ -35,7 +35,7 @@ _INVALID_REQUEST: Final = -32600
 _INTERNAL_ERROR: Final = -32603
 _INVALID_PARAMS: Final = -32602
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_WATCHDOG: Final = ("/bin/sh", "-c", 'read -r _; kill -9 -"$1"', "sh")
+_WATCHDOG: Final = ("/bin/sh", "-c", 'exec >/dev/null 2>&1; read -r _; kill -9 -"$1"', "sh")
 """Kills a process group when its standard input is closed: the kernel closes it when the relay dies."""
 _RequestKey: TypeAlias = tuple[type, str | int]
 _Filter: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
@@ -135,7 +135,7 @@ class Relay:
             if key in self._open or key in self._filters:
                 self._filters.pop(key, None)
                 if (admission := self._open.pop(key, None)) is not None:
-                    self._gate.report(admission, failed=is_failure(frame))
+                    self._gate.report(admission, failed=is_failure(message))
                 if is_refused:
                     frame = error_frame(message["id"], _INTERNAL_ERROR, f"the response was not forwarded: {problem}")
                     problem = None
@@ -180,11 +180,7 @@ async def run_relay(gate: Gate, command: Sequence[str]) -> int:
         start_new_session=True,
     )
     watchdog = await asyncio.create_subprocess_exec(
-        *(*_WATCHDOG, str(server.pid)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
+        *(*_WATCHDOG, str(server.pid)), stdin=asyncio.subprocess.PIPE, start_new_session=True
     )
     assert server.stdin is not None
     assert server.stdout is not None
