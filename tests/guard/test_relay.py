@@ -146,7 +146,9 @@ def _is_running(pid: int) -> bool:
 def test_no_server_outlives_its_relay(setup: Setup, number: int) -> None:
     command = shlex.join([setup.entry()["command"], *setup.entry()["args"]])
     # As npx starts a server: below a shell, and beside a process that does not notice the end of its input.
-    setup.write_config({"files": {"command": "/bin/sh", "args": ["-c", f"sleep 600 >/dev/null 2>&1 & {command}; true"]}})
+    setup.write_config(
+        {"files": {"command": "/bin/sh", "args": ["-c", f"sleep 600 >/dev/null 2>&1 & {command}; true"]}}
+    )
     setup.install()
     with setup.host() as host:
         host.initialize()
