@@ -21,6 +21,7 @@ setup-bench:
 
 .PHONY: demo
 demo: setup-run ## a server with the incident pack, and a client that walks through it
+	@$(PY) -m tools.demo.public_server
 	@$(PY) -m tools.demo
 
 .PHONY: quick test

@@ -50,7 +50,7 @@ class Setup:
         self.config = folder / "mcp.json"
         self.state = folder / "state.json"
         self.received = folder / "received.txt"
-        self.set_state(tools=TOOLS)
+        self.set_state()
         self.write_config({"files": self.entry()})
 
     def entry(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Setup:
 
     def set_state(self, **state: Any) -> None:
         new = self.state.with_suffix(".new")
-        new.write_text(json.dumps(state))
+        new.write_text(json.dumps({"tools": TOOLS} | state))
         new.replace(self.state)
 
     def cli(self, *args: str, status: int = 0) -> str:

@@ -1,6 +1,7 @@
 """An MCP server without an SDK, for tests: ``python server.py STATE RECEIVED``.
 
-STATE is a JSON file that is read for every request: ``tools`` (or ``pages`` of tools) and ``era``. Each line that
+STATE is a JSON file that is read for every request: ``tools`` (or ``pages`` of tools), ``era``, ``greeting`` (members
+of the result of ``initialize`` or ``server/discover``), and ``fails``, whether results are errors. Each line that
 arrives is appended to RECEIVED. A result has the ``params`` as this server's parser reads them.
 """
 
@@ -26,10 +27,12 @@ def main(state_path: str, received_path: str) -> None:
             error = {"code": -32601, "message": "there are no sessions"}
             send({"jsonrpc": "2.0", "id": message["id"], "error": error})
             return
-        result: object = {}
+        result: dict[str, Any] = {}
         if method == "initialize":
             info = {"name": "raw", "version": "1"}
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+        if method in ("initialize", "server/discover"):
+            result |= state.get("greeting", {})
         elif method == "tools/list":
             pages = state.get("pages") or [state["tools"]]
             page = int(params.get("cursor") or 0)
@@ -41,7 +44,7 @@ def main(state_path: str, received_path: str) -> None:
             if params["name"] == "die":
                 os._exit(7)
             text = "x" * args["size"] if params["name"] == "big" else json.dumps(params)
-            result = {"content": [{"type": "text", "text": text}]}
+            result = {"content": [{"type": "text", "text": text}], "isError": state.get("fails", False)}
         send({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
     for line in sys.stdin:  # universal newlines, as in the Python SDK

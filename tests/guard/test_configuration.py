@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import stat
 import subprocess
 import sys
@@ -120,6 +121,12 @@ def test_a_text_that_the_host_replaces_is_not_printed(setup: Setup) -> None:
     assert list(setup.lock()) == ["files"]
 
 
+def test_a_file_of_variables_is_named(setup: Setup) -> None:
+    setup.write_config({"files": setup.entry(), "more": setup.entry() | {"envFile": "${workspaceFolder}/.env"}})
+    assert "not guarded: more: only the host reads its envFile; write NAME=${env:NAME}" in setup.install()
+    assert list(setup.lock()) == ["files"]
+
+
 def test_servers_of_projects_in_the_same_file_are_named(setup: Setup) -> None:
     document = {"mcpServers": {"files": setup.entry()}, "projects": {"/home/me/p": {"mcpServers": {"a": {}}}, "/q": {}}}
     setup.config.write_text(json.dumps(document))
@@ -143,6 +150,7 @@ def test_without_a_terminal_nothing_is_accepted_silently(setup: Setup) -> None:
     assert "--yes" in setup.cli("guard", str(setup.config), status=2)
     assert setup.config.read_text() == before
     assert not (setup.folder / "manglecp.lock").exists()
+    assert not setup.received.exists(), "a server was started without consent"
 
 
 def test_enforce_stays_until_shadow_is_demanded(enforced: Setup) -> None:
@@ -274,12 +282,14 @@ def test_at_a_terminal_a_person_accepts(setup: Setup, is_accepted: bool) -> None
         guard = subprocess.Popen(
             [*MANGLECP, "guard", str(setup.config)], stdin=side, stderr=side, stdout=subprocess.PIPE, text=True
         )
-        os.write(terminal, b"y\n" if is_accepted else b"n\n")
+        os.write(terminal, b"y\ny\n" if is_accepted else b"y\nn\n")
         shown, _ = guard.communicate(timeout=patience(60))
     finally:
         os.close(terminal)
         os.close(side)
-    assert "files.read" in shown
+    start, _, tools = shown.partition("files.read")
+    assert shlex.join(setup.entry()["args"]) in start
+    assert tools
     assert (guard.returncode == 0) is is_accepted
     assert (setup.config.read_text() != before) is is_accepted
     assert (setup.folder / "manglecp.lock").exists() is is_accepted

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from tests.guard.hosts import READ, TOOLS, Setup, approval_id, tool
 
@@ -32,8 +36,11 @@ def test_a_shadow_verdict_is_not_mistaken_for_an_enforced_one(shadow: Setup) -> 
         host.call("write", path="/a")
     [row] = shadow.report()
     assert (row["verdict"], row["mode"], row["calls"], row["approved"]) == ("ask", "shadow", 1, 0)
-    listed = json.loads(shadow.cli("decisions", "list", "--json", "--store", shadow.store).splitlines()[0])
-    assert (listed["verdict"], listed["operation"], listed.get("run")) == ("ask", "guard-shadow", None)
+    lines = shadow.cli("decisions", "list", "--json", "--store", shadow.store).splitlines()
+    outcome, listed = map(json.loads, lines)
+    assert (listed["verdict"], listed["operation"]) == ("ask", "guard-shadow")
+    assert outcome["run"] == listed["run"]
+    assert not listed["run"].startswith("p-")  # no permit was given
     text = shadow.cli("guard", "report", str(shadow.config))
     assert "shadow" in text
     page = shadow.folder / "report.html"
@@ -199,6 +206,76 @@ def test_the_command_for_the_approver_is_one_for_a_shell(tmp_path: Path) -> None
         text = host.call("write", path="/a")[1]
     command = next(line for line in text.splitlines() if "manglecp approvals" in line).partition("run: ")[2]
     assert shlex.split(command)[-1] == setup.store
+
+
+@pytest.mark.parametrize("flag", ["--shadow", "--enforce"])
+def test_outcomes_are_recorded(setup: Setup, flag: str) -> None:
+    setup.install(flag)
+    with setup.host() as host:
+        assert host.call("read", path="/a")[0] is False
+        setup.set_state(fails=True)
+        for _ in range(2):
+            assert host.call("read", path="/a")[0] is True
+    [row] = setup.report()
+    assert (row["calls"], row["failed"]) == (3, 2)
+
+
+def test_the_page_of_the_report_has_the_proof_of_each_verdict(shadow: Setup) -> None:
+    with shadow.host() as host:
+        host.call("write", path="/a")
+    page = shadow.folder / "report.html"
+    shadow.cli("guard", "report", str(shadow.config), "--html", str(page))
+    for text in (
+        "needs_confirmation(&quot;files__write&quot;)",
+        "starter.mg:",
+        "tool_class(&quot;files__write&quot;,&quot;write&quot;)",
+    ):
+        assert text in page.read_text()
+    rules = shadow.folder / "rules"
+    rules.mkdir()
+    (rules / "own.mg").write_text('exempt("files__write").\n')
+    shadow.install("--rules", str(rules))
+    shadow.cli("guard", "report", str(shadow.config), "--html", str(page))
+    assert "the decision was made with" in page.read_text()  # other rules prove nothing about an earlier verdict
+    assert "needs_confirmation(" not in page.read_text()
+
+
+@pytest.mark.parametrize("when", ["before the start", "while it runs"])
+def test_nothing_passes_without_a_store(enforced: Setup, when: str) -> None:
+    path = Path(enforced.store)
+    if when == "before the start":
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"damaged" * 1_000)
+    with enforced.host() as host:
+        host.initialize()
+        if when == "while it runs":
+            assert host.call("read", path="/a")[0] is False
+            with closing(sqlite3.connect(path)) as database:
+                database.execute("DROP TABLE decision")
+        before = len(enforced.calls_received())
+        for tool in ("read", "write", "read"):
+            failed, text = host.call(tool, path="/a")
+            assert failed
+            assert "was not executed" in text
+    assert len(enforced.calls_received()) == before
+
+
+def test_roles_of_the_rules_are_demanded(enforced: Setup) -> None:
+    rules = enforced.folder / "rules"
+    rules.mkdir()
+    (rules / "own.mg").write_text(
+        'exempt("files__write").\nneeds_approval(T, "lead") :- call(T), tool_of(T, "files", "write").\n'
+    )
+    enforced.install("--rules", str(rules))
+    with enforced.host() as host:
+        failed, text = host.call("write", path="/a")
+        assert failed
+        assert "by an approver with the role lead" in text
+        assert host.call("write", path="/b", urgent=True)[0] is True
+        [first, _] = json.loads(enforced.cli("approvals", "list", "--json", "--store", enforced.store))
+        assert first["roles"] == ["lead"]
+        enforced.approve(text)  # the operator of the machine has every role
+        assert host.call("write", path="/a")[0] is False
 
 
 def test_a_report_before_the_first_call_says_so(setup: Setup) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -142,17 +143,25 @@ def _is_running(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_no_server_outlives_its_relay(shadow: Setup, number: int) -> None:
-    with shadow.host() as host:
+def test_no_server_outlives_its_relay(setup: Setup, number: int) -> None:
+    command = shlex.join([setup.entry()["command"], *setup.entry()["args"]])
+    # As npx starts a server: below a shell, and beside a process that does not notice the end of its input.
+    setup.write_config(
+        {"files": {"command": "/bin/sh", "args": ["-c", f"sleep 600 >/dev/null 2>&1 & {command}; true"]}}
+    )
+    setup.install()
+    with setup.host() as host:
         host.initialize()
-        [server] = _children(host.process.pid)
+        processes = _children(host.process.pid)
+        processes += [child for process in processes for child in _children(process)]
+        assert len(processes) == 4  # the shell, the watchdog, the other process, the server
         host.send("tools/call", {"name": "sleep", "arguments": {"seconds": 60}})
         os.kill(host.process.pid, number)
         host.process.wait(patience(20))
         end = time.monotonic() + patience(10)
-        while _is_running(server) and time.monotonic() < end:
+        while any(map(_is_running, processes)) and time.monotonic() < end:
             time.sleep(0.02)
-        assert not _is_running(server)
+        assert not any(map(_is_running, processes))
 
 
 def test_the_death_of_the_host_ends_a_server_that_reads_nothing(shadow: Setup) -> None:
@@ -168,11 +177,11 @@ def test_the_death_of_the_host_ends_a_server_that_reads_nothing(shadow: Setup) -
             with contextlib.suppress(BlockingIOError):
                 os.write(process.stdin.fileno(), frame)
             time.sleep(0.01)
-        [server] = _children(process.pid)
+        children = _children(process.pid)
         process.stdout.close()
         process.stdin.close()
         assert process.wait(patience(20)) == 0
-        assert not _is_running(server)
+        assert not any(map(_is_running, children))
     finally:
         process.kill()
         process.wait()
@@ -207,10 +216,25 @@ def test_relays_of_one_configuration_share_a_store(setup: Setup) -> None:
     assert {row["name"]: row["calls"] for row in setup.report()} == {f"{name}__read": 5 for name in ("a", "b", "c")}
 
 
-def test_a_frame_above_the_limit_ends_the_connection(shadow: Setup) -> None:
-    with shadow.host() as host:
-        with contextlib.suppress(BrokenPipeError):
-            host.send_raw(b'"' + b"x" * 68_000_000)
-        assert host.process.wait(patience(30)) == 1
-        host.close()
-        assert "a frame has more than 67,108,864 bytes" in host.stderr
+_TOO_MUCH = 67_108_864
+
+
+@pytest.mark.parametrize("flag", ["--shadow", "--enforce"])
+def test_a_frame_above_the_limit_is_an_error_of_its_request(setup: Setup, flag: str) -> None:
+    setup.install(flag)
+    with setup.host() as host:
+        for request_id in ("end", 0):
+            message: dict[str, Any] = {"method": "tools/call", "params": {"x": "y" * _TOO_MUCH}, "id": request_id}
+            if request_id == 0:
+                message = dict(reversed(message.items()))
+            host.send_raw(json.dumps(message).encode() + b"\n")
+            answer = host.receive()
+            assert (answer["id"], answer["error"]["code"]) == (request_id, -32600)
+            assert "more than 67,108,864 bytes" in answer["error"]["message"]
+        host.send_raw(b'{"id":1,"result":"' + b"x" * _TOO_MUCH + b'"}\n')  # no answer: the host would read it as one
+        assert host.receive()["id"] is None
+        request_id = host.send("tools/call", {"name": "big", "arguments": {"size": _TOO_MUCH}})
+        answer = host.receive()
+        assert (answer["id"], answer["error"]["code"]) == (request_id, -32603)
+        assert host.call("read", path="/a")[0] is False
+    assert [call["params"]["name"] for call in setup.calls_received()] == ["big", "read"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -9,7 +10,9 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +20,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from manglecp.invoke import ApprovalService, OperatorApprovals
+from manglecp.store import open_store
 from tests.guard.hosts import Host, Setup
 from tests.interop.install import FOLDER
 
@@ -28,9 +33,8 @@ _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ][\d:.]+(?:[+-]\d{2}:\d{2}|Z)?")
 _CLOCK: Final = re.compile(
     r'(\\?"(?:time_difference|day_of_week|is_dst)\\?": )[^,}\\]+|\w{3} \w{3} \d+ \d{4} [\d:]+ [^"\\]*'
 )
-
-
 _RANDOM: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
+_REQUEST: Final = re.compile(r"was not executed: it needs an approval.* manglecp approvals approve (ap-\w+) ")
 
 
 class Server(NamedTuple):
@@ -103,8 +107,23 @@ def _value(rng: random.Random, schema: dict[str, Any], texts: tuple[str, ...]) -
     return rng.random() < 0.5 if kind == "boolean" else None if kind == "null" else rng.choice(texts)
 
 
-def _run(host: Host, texts: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
-    """Return the tools and the normalised results of seeded random calls."""
+class _Run(NamedTuple):
+    tools: list[Any]
+    results: list[str]
+    """Normalised."""
+
+
+def _call(host: Host, params: dict[str, Any]) -> dict[str, Any]:
+    request = host.send("tools/call", params)
+    message = host.receive()
+    while "method" in message:
+        message = host.receive()
+    assert message["id"] == request
+    return message
+
+
+def _run(host: Host, texts: tuple[str, ...], approvals: OperatorApprovals | None) -> _Run:
+    """Make seeded random calls. With ``approvals``, a call that needs an approval gets one and is repeated."""
     rng = random.Random(SEED)
     host.initialize()
     host.send_raw(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
@@ -113,14 +132,13 @@ def _run(host: Host, texts: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
     for _ in range(CALLS):
         tool = rng.choice(tools)
         params = {"name": tool["name"], "arguments": _value(rng, tool["inputSchema"], texts)}
-        request = host.send("tools/call", params)
-        message = host.receive()
-        while "method" in message:
-            message = host.receive()
-        assert message["id"] == request
+        message = _call(host, params)
+        if approvals is not None and (found := _REQUEST.search(json.dumps(message))):
+            asyncio.run(approvals.approve(found[1]))
+            message = _call(host, params)
         text = json.dumps([params, message.get("result"), message.get("error")])
         results.append(_RANDOM.sub("", _CLOCK.sub("", _TIME.sub("T", text))))
-    return tools, results
+    return _Run(tools, results)
 
 
 @pytest.fixture(scope="module")
@@ -160,19 +178,24 @@ def test_the_guard_changes_no_result(name: str, tmp_path: Path, web: int, monkey
         monkeypatch.setenv(variable, value)
     setup.write_config({name: {"command": command[0], "args": list(command[1:]), "env": env}})
     runs = []
-    for guard in (False, True):
+    for mode in ("direct", "shadow", "enforce"):
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
-        if guard:
-            shown = setup.cli("guard", str(setup.config), "--yes")
+        if mode != "direct":
+            shown = setup.cli("guard", str(setup.config), "--yes", f"--{mode}")
             assert "not pinned" not in shown, shown  # usable with the starter policy
             assert "not guarded" not in shown, shown
             shutil.rmtree(work)  # the probe may have made files
             work.mkdir()
         server.prepare(work)
-        with setup.host(name) as host:
-            runs.append(_run(host, texts))
-    (direct_tools, direct), (guarded_tools, guarded) = runs
-    assert guarded_tools == direct_tools
-    assert guarded == direct
-    assert sum(row["calls"] for row in setup.report()) == CALLS
+        with setup.host(name) as host, closing(open_store(setup.store if mode == "enforce" else ":memory:")) as store:
+            approvals = OperatorApprovals(ApprovalService(store, time.time_ns))
+            runs.append(_run(host, texts, approvals if mode == "enforce" else None))
+    direct, *guarded = runs
+    for tools, results in guarded:
+        assert tools == direct.tools
+        assert results == direct.results
+    rows = setup.report()
+    tried = {mode: sum(row["calls"] for row in rows if row["mode"] == mode) for mode in ("shadow", "enforced")}
+    assert tried == {"shadow": CALLS, "enforced": CALLS + sum(row["approved"] for row in rows)}
+    assert not [row for row in rows if row["verdict"] == "deny"]

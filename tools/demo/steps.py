@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +18,9 @@ from manglecp import Server
 from manglecp.client import Client, EvaluationResult, InvocationResult, ServerError, Tool, WorkingState
 from manglecp.wire import derivation_lines, fact_text, why_not_lines
 from manglecp.wire.messages import UNSET, MacroTool, Options, ProgressPayload
+from tools.demo import public_server
 from tools.demo.environment import Environment, ServerProcess
+from tools.demo.mcp_host import McpHost
 from tools.demo.terminal import StepFailed, expect, show, table
 
 __all__ = ["STEPS", "DemoState"]
@@ -307,51 +310,60 @@ async def _released(demo: DemoState) -> AsyncIterator[tuple[Server, Client]]:
 
 
 @step(
-    "Guard",
-    "An MCP server that knows nothing of rules gets a relay in front of it. Then its tool changes its description.",
+    "Guard", "MCP servers that know nothing of rules get relays in front of them. Then a tool changes its description."
 )
 async def guard(demo: DemoState) -> None:
-    folder = demo.environment.guarded
-    config = folder / "mcp.json"
-    entry = {"command": sys.executable, "args": [str(Path(__file__).with_name("notes_server.py")), str(folder)]}
-    config.write_text(json.dumps({"mcpServers": {"notes": entry}}), encoding="utf-8")
-    status, output = await demo.environment.command("guard", str(config), "--enforce", "--yes")
-    expect(status == 0, f"the server cannot be guarded: {output}")
-    show(output.splitlines()[:3])
-    entry = json.loads(config.read_text(encoding="utf-8"))["mcpServers"]["notes"]
-    relay = await asyncio.create_subprocess_exec(
-        entry["command"],
-        *entry["args"],
-        env=demo.environment.variables,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    to_relay, from_relay = relay.stdin, relay.stdout
-    assert to_relay is not None
-    assert from_relay is not None
+    environment, folder = demo.environment, demo.environment.guarded
+    config, store = folder / "mcp.json", str(folder / ".manglecp" / "guard.db")
+    notes = {"command": sys.executable, "args": [str(Path(__file__).with_name("notes_server.py")), str(folder)]}
+    servers = {"notes": notes}
+    has_public = public_server.COMMAND.exists() and shutil.which("git") is not None
+    if has_public:
+        await _run("git", "init", "--quiet", "--initial-branch", "main", str(folder / "repo"))
+        servers["git"] = {"command": str(public_server.COMMAND), "args": []}
+    else:
+        show(f"{public_server.PACKAGE} is not installed here. This is a small server of the demo.")
+    config.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    status, output = await environment.command("guard", str(config), "--enforce", "--yes")
+    expect(status == 0, f"the servers cannot be guarded: {output}")
+    named = ("TOOL ", "git.git_status ", "git.git_create_branch ", "git.git_commit ", "notes.read ", "notes.delete ")
+    show(line for line in output.splitlines() if line.startswith(named))
+    show()
+    if has_public:
+        repository = str(folder / "repo")
+        commit: dict[str, Any] = {"repo_path": repository, "message": "First"}
+        (folder / "repo" / "notes.txt").write_text("A note.\n", encoding="utf-8")
+        await _run("git", "-C", repository, "add", "notes.txt")
+        async with McpHost.start(config, "git", {**environment.variables, **_AUTHOR}) as host:
+            text = await host.call("git_status", repo_path=repository)
+            expect("notes.txt" in text, f"git_status: {text}")
+            show(f"The agent calls git_status of {public_server.PACKAGE}: it reads, and is allowed")
+            text = await host.call("git_commit", is_error=True, **commit)
+            show(f"The agent calls git_commit: {text.partition(' Ask the user')[0]}")
+            [request] = [word for word in text.split() if word.startswith("ap-")]
+            status, output = await environment.command("approvals", "approve", request, "--yes", "--store", store)
+            expect(status == 0, f"the approval failed: {output}")
+            show(f"The user approves it, and the agent repeats it: {await host.call('git_commit', **commit)}")
+            text = await host.call("git_commit", is_error=True, **commit)
+            show(f"The agent calls it again: {text.partition(' Ask the user')[0]}")
+        show()
+    async with McpHost.start(config, "notes", environment.variables) as host:
+        show(f"The agent calls read: {await host.call('read', name='a')}")
+        text = await host.call("delete", is_error=True, name="a")
+        show(f"The agent calls delete: {text.partition(' Ask the user')[0]}")
+        (folder / "changed").touch()
+        listed = await host.tools()
+        expect(listed == ["delete"], f"the guard lists {listed}")
+        show("The description of read changes. The guard lists only: delete")
+        show(f"The agent calls read: {await host.call('read', is_error=True, name='a')}")
 
-    async def request(method: str, tool: str) -> dict[str, Any]:
-        params = {"name": tool, "arguments": {"name": "a"}} if tool else {}
-        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        to_relay.write(json.dumps(message).encode() + b"\n")
-        response: dict[str, Any] = json.loads(await from_relay.readline())["result"]
-        return response
 
-    for tool, is_refused in (("read", False), ("delete", True)):
-        result = await request("tools/call", tool)
-        text = result["content"][0]["text"].split(" Ask the user")[0]
-        expect(result.get("isError", False) is is_refused, f"the call of {tool}: {text}")
-        show(f"The agent calls {tool}: {text}")
-    (folder / "changed").touch()
-    listed = [tool["name"] for tool in (await request("tools/list", ""))["tools"]]
-    expect(listed == ["delete"], f"the guard lists {listed}")
-    show("The description of read changes. The guard lists only: delete")
-    result = await request("tools/call", "read")
-    expect(result.get("isError", False), "the changed tool was called")
-    show(f"The agent calls read: {result['content'][0]['text']}")
-    to_relay.close()
-    expect(await relay.wait() == 0, "the relay failed")
+_AUTHOR: Final = {f"GIT_{who}_{what}": "demo" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+
+async def _run(*command: str) -> None:
+    process = await asyncio.create_subprocess_exec(*command)
+    expect(await process.wait() == 0, f"{command[0]} failed")
 
 
 @step("Ledger", "Runs and decisions are in a ledger with a hash chain. Verification detects a changed entry.")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from manglecp.base.text import escape_invisible, replace_invisible
+from manglecp.base.text import escape_invisible, find_invisible, replace_invisible
 from manglecp.cli import target
 from manglecp.cli.files import EXISTING_FILE, OUTPUT_FILE, write_file
 from manglecp.cli.options import document_option
 from manglecp.cli.output import count, print_result, table, write_lines
 
 if TYPE_CHECKING:
-    from manglecp.guard import HostConfig, Lock, PinnedTool, Servers
+    from manglecp.guard import HostConfig, Lock, Servers
 
 _DESCRIPTION_WIDTH: Final = 70
 _config: Final = click.argument("file", metavar="FILE", type=EXISTING_FILE)
@@ -59,8 +59,9 @@ def command() -> None:
 def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bool) -> None:
     """Pin the tools of all servers, and put a relay in front of each.
 
-    Each server is started once and lists its tools. Their definitions and classes are pinned in manglecp.lock beside
-    FILE. FILE is the configuration of Claude Desktop, Claude Code, Cursor or VS Code. A backup is kept.
+    Each server is started once and lists its tools. Their definitions and classes, and the server's instructions, are
+    pinned in manglecp.lock beside FILE. FILE is the configuration of Claude Desktop, Claude Code, Cursor or VS Code. A
+    backup is kept.
     """
     from manglecp.guard import Lock, RelayOptions
 
@@ -69,7 +70,7 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bo
     config = _read_config(file)
     lock = _call_or_exit(Lock, config.path)
     new_servers = {name for name in config.entries if name not in lock.servers}
-    servers, problems = _list_servers(config, lock, new_servers)
+    servers, instructions, problems = _list_servers(config, lock, new_servers, yes=yes)
     _check_rules(config, servers, rules)
     relays = {}
     for name in servers:
@@ -77,7 +78,7 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bo
         before = entry.relay or next((e.relay for e in config.entries.values() if e.relay), None) or RelayOptions()
         relays[name] = RelayOptions(rules or before.rules, enforce or (before.enforce and not shadow))
     text, config_changes = config.render(relays)
-    _print_tools({name: servers[name] for name in config.entries if name in servers})
+    _print_tools({name: servers[name] for name in config.entries if name in servers}, instructions)
     write_lines(problems)
     write_lines(f"{escape_invisible(name)}: a remote server, not guarded yet" for name in config.remote)
     write_lines(
@@ -86,7 +87,7 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bo
     )
     write_lines(map(escape_invisible, config_changes))
     _confirm("Pin these tools and write this configuration?", yes=yes)
-    lock.write(servers)
+    lock.write(servers, instructions)
     backup = config.write(text) if config_changes else None
     write_lines(_installed_lines(config, relays, backup))
 
@@ -133,11 +134,13 @@ def pin(file: Path, diff: bool, classes: tuple[str, ...], yes: bool) -> None:
     config = _read_config(file)
     lock = _call_or_exit(Lock, config.path)
     if classes:
-        servers, problems = _set_classes(lock, classes), list[str]()
+        servers, instructions, problems = _set_classes(lock, classes), lock.instructions, list[str]()
     else:
-        servers, problems = _list_servers(config, lock, set(config.entries))
+        servers, instructions, problems = _list_servers(config, lock, set(config.entries), yes=yes)
     names = sorted({*lock.servers, *servers})
     differences = [line for name in names for line in changes(lock.servers.get(name, {}), servers.get(name, {}))]
+    texts = ({f"instructions of {name}": t for name, t in pins.items()} for pins in (lock.instructions, instructions))
+    differences += changes(*texts)
     write_lines(map(escape_invisible, differences))
     write_lines(problems)
     if not differences:
@@ -146,7 +149,7 @@ def pin(file: Path, diff: bool, classes: tuple[str, ...], yes: bool) -> None:
         write_lines([f"`manglecp guard pin {shlex.quote(str(file))}` accepts these definitions"])
     else:
         _confirm("Accept these definitions?", yes=yes)
-        lock.write(servers)
+        lock.write(servers, instructions)
         write_lines([f"{lock.path} written; relays that run use it from now on"])
 
 
@@ -175,7 +178,7 @@ def relay(file: Path, rules: Path | None, enforce: bool, name: str, server: tupl
 def report(file: Path, page: Path | None, as_json: bool) -> None:
     """Print the calls, what the rules decided, and first rules."""
     from manglecp.cli.options import open_existing_store
-    from manglecp.guard import Lock, principal_name, read_report, store_path
+    from manglecp.guard import Lock, load_guard_domain, principal_name, read_report, store_path
 
     config = _read_config(file)
     lock = _call_or_exit(Lock, config.path)
@@ -185,16 +188,18 @@ def report(file: Path, page: Path | None, as_json: bool) -> None:
     with open_existing_store(str(path)) as store:
         found = read_report(store, principal_name(config.path), lock.servers)
     if page is not None:
-        write_file(page, [found.page().encode(errors="backslashreplace")])
+        rules = next((entry.relay.rules for entry in config.entries.values() if entry.relay), None)
+        domain = _call_or_exit(load_guard_domain, config.path, lock.servers, rules)
+        write_file(page, [found.page(domain).encode(errors="backslashreplace")])
     rows = [
         (
             f"{row.server}.{row.tool}",
-            *(row.verdict, row.mode, f"{row.calls:,}", f"{row.approved:,}"),
+            *(row.verdict, row.mode, f"{row.calls:,}", f"{row.approved:,}", f"{row.failed:,}"),
             *(row.reason or "-", (row.examples or ["-"])[0]),
         )
         for row in found.rows
     ]
-    headings = ("TOOL", "VERDICT", "MODE", "CALLS", "APPROVED", "REASON", "EXAMPLE")
+    headings = ("TOOL", "VERDICT", "MODE", "CALLS", "APPROVED", "FAILED", "REASON", "EXAMPLE")
     proposals = ["", "Rules to begin with (a file *.mg in the folder of --rules):", *found.proposals]
     lines = [*table(headings, rows, empty="No call was recorded."), *(proposals if found.proposals else ())]
     print_result(found.document(), lines, as_json=as_json)
@@ -217,21 +222,34 @@ def _call_or_exit(function: Any, *arguments: Any) -> Any:
         raise click.ClickException(escape_invisible(str(error))) from None
 
 
-def _list_servers(config: HostConfig, lock: Lock, names: set[str]) -> tuple[Servers, list[str]]:
+def _list_servers(
+    config: HostConfig, lock: Lock, names: set[str], *, yes: bool
+) -> tuple[Servers, dict[str, str], list[str]]:
     """Return the pins of all servers, with new pins for those in ``names``, and the problems of pinning."""
-    from manglecp.guard import GuardError, list_tools, pin as pin_tools
+    from manglecp.guard import GuardError, pin as pin_tools, read_listing
 
+    if unknown := sorted(names.difference(lock.servers)):
+        commands = [f"  {name}: {shlex.join(config.entries[name].command)}" for name in unknown]
+        write_lines(["servers to start, to read their tools:", *map(escape_invisible, commands)])
+        _confirm("Start them?", yes=yes)
     servers = {name: tools for name, tools in lock.servers.items() if name in config.entries}
+    instructions = {name: text for name, text in lock.instructions.items() if name in config.entries}
     problems = []
     for name in sorted(names):
         try:
-            tools = asyncio.run(list_tools(config.entries[name]))
+            listing = asyncio.run(read_listing(config.entries[name]))
         except GuardError as error:
             problems.append(f"not guarded: {error}" if name not in servers else f"not read: {error}")
             continue
-        servers[name], found = pin_tools(tools, servers.get(name, {}))
+        servers[name], found = pin_tools(listing.tools, servers.get(name, {}))
         problems += [f"not pinned: {name}.{problem}" for problem in found]
-    return servers, list(map(escape_invisible, problems))
+        instructions.pop(name, None)
+        if listing.instructions is not None:
+            if (invisible := find_invisible(listing.instructions, running=True)) is not None:
+                problems.append(f"not pinned: the instructions of {name} have the invisible character {invisible[1]}")
+            else:
+                instructions[name] = listing.instructions
+    return servers, instructions, list(map(escape_invisible, problems))
 
 
 def _check_rules(config: HostConfig, servers: Servers, rules: Path | None) -> None:
@@ -257,8 +275,9 @@ def _set_classes(lock: Lock, classes: tuple[str, ...]) -> Servers:
     return servers
 
 
-def _print_tools(servers: dict[str, dict[str, PinnedTool]]) -> None:
-    rows = [
+def _print_tools(servers: Servers, instructions: dict[str, str]) -> None:
+    rows = [(name, "instructions", _summary(text)) for name, text in instructions.items()]
+    rows += [
         (f"{server}.{name}", tool.tool_class, _summary(tool.definition.get("description")))
         for server, tools in servers.items()
         for name, tool in tools.items()

@@ -14,6 +14,6 @@ from .lock import (
     changes as changes,
     pin as pin,
 )
-from .probe import list_tools as list_tools
+from .probe import read_listing as read_listing
 from .relay import run_relay as run_relay
 from .report import Report as Report, read_report as read_report

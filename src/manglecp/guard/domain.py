@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,7 @@ from manglecp.base.source import Source, Trust
 from manglecp.guard.host_config import GuardError
 from manglecp.guard.lock import PinnedTool, Servers, ToolClass, parameters, qualified_names
 from manglecp.intent import Domain
-from manglecp.mangle import Fact
+from manglecp.mangle import Fact, ParseError, parse
 from manglecp.pack import ActionDescription, DomainSettings, Pack, Settings
 
 STARTER: Final = "starter.mg"
@@ -39,7 +40,7 @@ def load_guard_domain(config: Path, servers: Servers, rules: Path | None) -> Dom
         "rules": [[source.name, source.text] for source in sources],
     }
     pack = Pack(
-        settings=Settings(name="guard", domain=DomainSettings(id="guard")),
+        settings=Settings(name="guard", domain=DomainSettings(id="guard"), permissions=_roles(sources)),
         sources=tuple(sources),
         actions={name: _describe(name, tool) for name, tool in tools.items()},
         digest=digest(content),
@@ -57,6 +58,16 @@ def _read_rules(folder: Path | None) -> list[Source]:
         return [Source(str(path.relative_to(folder or path)), path.read_text("utf-8"), Trust.POLICY) for path in paths]
     except (OSError, UnicodeDecodeError) as error:
         raise GuardError(f"{folder}: {error}") from None
+
+
+def _roles(sources: Sequence[Source]) -> tuple[str, ...]:
+    """Return the roles of approvers that rules name: a guard has no pack.toml that declares them."""
+    heads = []
+    for source in sources:
+        with suppress(ParseError):  # Domain.load reports it
+            heads += [clause.head for clause in parse(source).clauses]
+    roles = [head.args[1] for head in heads if head.key == ("needs_approval", 2)]
+    return tuple(sorted({role for role in roles if isinstance(role, str)}))
 
 
 def _describe(name: str, tool: PinnedTool) -> ActionDescription:

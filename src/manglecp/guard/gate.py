@@ -13,14 +13,17 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from manglecp.base.diagnostic import DiagnosticError
+from manglecp.base.ids import random_id
 from manglecp.base.text import escape_invisible
 from manglecp.guard.domain import load_guard_domain
 from manglecp.guard.frames import encode, find_variant
@@ -29,7 +32,7 @@ from manglecp.guard.lock import FILE, Lock, PinnedTool, definition_digest, defin
 from manglecp.intent import Call, Decision, Domain, Identity, decide
 from manglecp.invoke import ApprovalService, DecisionLog, PermitService
 from manglecp.mangle import Fact
-from manglecp.store import Store, StoreError, open_store
+from manglecp.store import DecisionRecord, Store, StoreError, open_store
 from manglecp.wire import WireError
 from manglecp.wire.messages import DecidePayload, PermitReport
 
@@ -41,6 +44,7 @@ _STORE: Final = Path(".manglecp") / "guard.db"
 _REMEDY_SECONDS: Final = 0.03
 _UNPINNED: Final = f"the tool is not pinned in {FILE}: an operator has to run `manglecp guard pin`"
 _CHANGED: Final = f"its definition is not the one pinned in {FILE}: an operator has to run `manglecp guard pin --diff`"
+_NEW_TEXT: Final = f"they are not those pinned in {FILE}; `manglecp guard pin` shows and accepts them"
 _DUPLICATE: Final = "two tools of the server have this name"
 
 
@@ -66,12 +70,8 @@ class Admission(NamedTuple):
 
     refusal: str | None = None
     """The text for the model; None if the call is forwarded."""
-    payload: DecidePayload | None = None
-    """The call of a permit, whose outcome is reported."""
-    permit: str = ""
-
-
-_FORWARD: Final = Admission()
+    record: DecisionRecord | None = None
+    """The decision about a call that is forwarded; its outcome is recorded."""
 
 
 class _Listed(NamedTuple):
@@ -92,8 +92,11 @@ class Gate:
         files = rf"{re.escape(FILE)}|{re.escape(_STORE.parent.name)}|{re.escape(config.name)}|\.mg\b"
         self._own_files = re.compile(files.encode(), re.IGNORECASE)
         self._identity = Identity(principal_name(config), frozenset(), "local")
+        self._id = random_id()
+        self._numbers = count()
         self._domain: Domain | None = None
         self._pins: Mapping[str, PinnedTool] = {}
+        self._instructions: str | None = None
         self._lock_stamp: object = None
         self._listed: dict[str, _Listed] = {}
         self._store: Store | None = None
@@ -124,17 +127,39 @@ class Gate:
             stamp = ""
         if stamp == self._lock_stamp:
             return
-        self._lock_stamp, self._domain, self._pins = stamp, None, {}
+        self._lock_stamp, self._domain, self._pins, self._instructions = stamp, None, {}, None
         try:
             lock = Lock(self._config)
             self._pins = lock.servers.get(self._server, {})
+            self._instructions = lock.instructions.get(self._server)
             self._domain = load_guard_domain(self._config, lock.servers, self._rules)
         except GuardError as error:
             warn(f"{error}; {self._consequence}")
         except DiagnosticError as error:
             warn("\n".join([*(found.render() for found in error.diagnostics), f"{self._consequence}"]))
 
-    def list_tools(self, tools: Sequence[Any], *, is_first_page: bool) -> list[Any]:
+    def result_filter(self, request: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+        """Return the function that filters the result of a request; None if the host gets the result as it is."""
+        if request["method"] == "tools/list":
+            params = request.get("params")
+            return partial(self._filter_page, is_first_page=not (isinstance(params, dict) and params.get("cursor")))
+        return self._filter_instructions if request["method"] in ("initialize", "server/discover") else None
+
+    def _filter_page(self, result: dict[str, Any], *, is_first_page: bool) -> dict[str, Any]:
+        tools = result.get("tools")
+        passed = self._list_tools(tools if isinstance(tools, list) else [], is_first_page=is_first_page)
+        return _without(result, "tools") | {"tools": passed}
+
+    def _filter_instructions(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return a result without the instructions of the server, unless they are those that are pinned."""
+        self._refresh()
+        others = _without(result, "instructions")
+        if result in (others, others | {"instructions": self._instructions}):
+            return result
+        warn(f"{self._server}: its instructions are {'not sent' if self.enforce else 'suspicious'}: {_NEW_TEXT}")
+        return others
+
+    def _list_tools(self, tools: Sequence[Any], *, is_first_page: bool) -> list[Any]:
         """Note the tools that the server lists on a page, and return those that are not quarantined."""
         self._refresh()
         if is_first_page:
@@ -166,16 +191,18 @@ class Gate:
         self._refresh()
         try:
             decision = self._decide(tool, args)
-            if not self.enforce:
-                await self._log.record(decision, SHADOW_OPERATION)
-                return _FORWARD
-            if decision.verdict == "allow" and self._pins[tool].tool_class in ("read", "open_read"):
-                await self._log.record(decision, OPERATION)
-                return _FORWARD
-            if decision.verdict == "deny":
+            if self.enforce and decision.verdict == "deny":
                 await self._log.record(decision, OPERATION)
                 return Admission(self._denial(tool, decision))
-            return await self._permit(tool, decision)
+            if self.enforce and decision.verdict == "ask":
+                return await self._permit(tool, decision)
+            operation = OPERATION if self.enforce else SHADOW_OPERATION
+            record = self._log.build(decision, operation, f"c-{self._id}-{next(self._numbers)}")
+            if self.enforce and self._store is not None:
+                await self._store.writer.append((), [record])  # a call without a stored decision is not forwarded
+            else:
+                await self._log.add(record)
+            return Admission(record=record)
         except WireError as error:
             problem = error.message
         except StoreError as error:
@@ -183,7 +210,7 @@ class Gate:
         if self.enforce:
             return Admission(_not_executed(tool, problem))
         warn(f"{self._server}.{tool} is forwarded without a decision: {problem}")
-        return _FORWARD
+        return Admission()
 
     def _decide(self, tool: str, args: Mapping[str, Any]) -> Decision:
         """Return the decision about a call. Raises :class:`.WireError`."""
@@ -219,8 +246,8 @@ class Gate:
         payload = DecidePayload(tool=decision.call.tool, args=dict(decision.call.args), permit=True)
         for is_last in (False, True):
             try:
-                permit, _ = await self._permits.issue(payload, decision)
-                return Admission(payload=payload, permit=permit.id)
+                _, record = await self._permits.issue(payload, decision)
+                return Admission(record=record)
             except WireError as error:
                 if error.code != "confirmation_required":
                     raise
@@ -238,27 +265,31 @@ class Gate:
 
     def _request_text(self, tool: str, decision: Decision, approval_id: str) -> str:
         reasons = "; ".join(decision.public_reasons) or "rules demand it"
+        roles = " and ".join(decision.judgement.safety.approver_roles)
+        approval = f"an approval by an approver with the role {roles}" if roles else "an approval"
         path = shlex.quote(str(store_path(self._config)))
         return (
-            f"{_not_executed(tool, f'it needs an approval, because {reasons}')} "
+            f"{_not_executed(tool, f'it needs {approval}, because {reasons}')} "
             f"Ask the user to run: manglecp approvals approve {approval_id} --store {path}\n"
             "Then repeat this call with exactly the same arguments. The approval holds for that call, once."
         )
 
     def report(self, admission: Admission, *, failed: bool) -> None:
-        """Record the outcome of a call with a permit, in the background."""
-        if admission.payload is None:
+        """Record the outcome of a forwarded call, in the background."""
+        record = admission.record
+        if record is None:
             return
-        report = PermitReport(permit=admission.permit, outcome="failure" if failed else "success")
-        task = asyncio.create_task(self._report(admission.payload, report))
+        now_ns = time.time_ns()
+        report = PermitReport(permit=str(record.run), outcome="failure" if failed else "success")
+        task = asyncio.create_task(self._report(self._log.build_outcome(record, report, now_ns, now_ns)))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)
 
-    async def _report(self, payload: DecidePayload, report: PermitReport) -> None:
+    async def _report(self, outcome: DecisionRecord) -> None:
         try:
-            await self._permits.report(payload, report, self._identity)
-        except (StoreError, WireError) as error:
-            warn(f"the outcome of {report.permit} was not recorded: {error}")
+            await self._log.add(outcome)
+        except StoreError as error:
+            warn(f"the outcome of {outcome.run} was not recorded: {error}")
 
     async def close(self) -> None:
         """Commit what is queued, and close the store."""
@@ -266,6 +297,11 @@ class Gate:
             await asyncio.gather(*self._reports)
             await self._log.drain()
             self._store.close()
+
+
+def _without(members: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the members without one name in any case, because some hosts do not distinguish them."""
+    return {key: value for key, value in members.items() if key.casefold() != name}
 
 
 def _not_executed(tool: str, reason: str) -> str:

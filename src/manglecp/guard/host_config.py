@@ -49,11 +49,15 @@ class ServerEntry:
     """Of the server itself, also if a relay stands in front of it."""
     env: Mapping[str, str]
     cwd: str | None
+    env_file: str | None
+    """A file with more variables, which only the host reads."""
     relay: RelayOptions | None
     """None if the host starts the server without a relay."""
 
     def expanded(self) -> ServerEntry:
         """Return the entry with the values of environment variables. Raises :class:`GuardError` for other variables."""
+        if self.env_file is not None:
+            raise GuardError(f"{self.name}: only the host reads its envFile; write NAME=${{env:NAME}} in env instead")
         env = {name: self._expand(value) for name, value in self.env.items()}
         command = tuple(map(self._expand, self.command))
         return replace(self, command=command, env=env, cwd=self.cwd and self._expand(self.cwd))
@@ -62,7 +66,10 @@ class ServerEntry:
         expanded = _VARIABLE.sub(lambda found: os.environ.get(found[1], found[2] or found[0]), text)
         if (start := expanded.find("${")) >= 0:
             variable = expanded[start : expanded.find("}", start) + 1] or "${"  # the rest of the text may be a secret
-            raise GuardError(f"{self.name}: only the host can replace the variable {variable}")
+            raise GuardError(
+                f"{self.name}: only the host can replace the variable {variable}; write ${{env:NAME}}, "
+                "and set NAME where the host and manglecp run"
+            )
         return expanded
 
 
@@ -121,7 +128,7 @@ class HostConfig:
             raise GuardError(f"{self.path}: {name}: the relay has no server; `manglecp guard remove` restores nothing")
         entry |= {"command": command[0], "args": command[1:]}
         texts = {key: str(value) for key, value in env.items() if value is not None}
-        return ServerEntry(name, tuple(command), texts, entry.get("cwd"), relay)
+        return ServerEntry(name, tuple(command), texts, entry.get("cwd"), entry.get("envFile"), relay)
 
     def render(self, relays: Mapping[str, RelayOptions | None]) -> tuple[str, list[str]]:
         """Return the text of the file with these relays, and the changes; None removes the relay of a server.

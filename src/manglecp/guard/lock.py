@@ -42,6 +42,7 @@ Servers: TypeAlias = dict[str, dict[str, PinnedTool]]
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
     version: Literal[1] = 1
     configurations: dict[str, Servers] = {}
+    instructions: dict[str, dict[str, str]] = {}
 
 
 class Lock:
@@ -61,17 +62,20 @@ class Lock:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise GuardError(f"{self.path}: {error}") from None
         self.servers = self._document.configurations.get(self.config, {})
+        self.instructions = self._document.instructions.get(self.config, {})
+        """The texts that servers send when a host connects, by server."""
         for server, tools in self.servers.items():
             for name, tool in tools.items():
                 if definition_digest(tool.definition) != tool.digest or tool.definition.get("name") != name:
                     raise GuardError(f"{self.path}: {server}.{name}: the definition does not have the pinned digest")
         qualified_names(self.servers)
 
-    def write(self, servers: Servers) -> None:
+    def write(self, servers: Servers, instructions: dict[str, str]) -> None:
         """Replace the pins of the configuration. Raises OSError, and :class:`GuardError` for names that collide."""
         qualified_names(servers)
-        self.servers = servers
+        self.servers, self.instructions = servers, instructions
         self._document.configurations[self.config] = servers
+        self._document.instructions[self.config] = instructions
         content = msgspec.json.format(msgspec.json.encode(self._document, order="sorted"), indent=2)
         replace_file(self.path, [content, b"\n"], 0o644)
 
@@ -163,16 +167,16 @@ def pin(
     return pins, list(dict.fromkeys(problems))
 
 
-def changes(before: Mapping[str, PinnedTool], after: Mapping[str, PinnedTool]) -> Iterator[str]:
-    """Yield a unified diff of the definitions that differ."""
+def changes(before: Mapping[str, PinnedTool | str], after: Mapping[str, PinnedTool | str]) -> Iterator[str]:
+    """Yield a unified diff of the definitions or texts that differ."""
     for name in sorted({*before, *after}):
         old, new = (_lines(pins.get(name)) for pins in (before, after))
         if old != new:
             yield from difflib.unified_diff(old, new, f"{name} (pinned)", f"{name} (listed)", lineterm="", n=2)
 
 
-def _lines(tool: PinnedTool | None) -> list[str]:
-    if tool is None:
-        return []
+def _lines(tool: PinnedTool | str | None) -> list[str]:
+    if tool is None or isinstance(tool, str):
+        return [] if tool is None else tool.split("\n")
     text = json.dumps(tool.definition, indent=1, sort_keys=True, ensure_ascii=False)
     return [f"class: {tool.tool_class}", *text.split("\n")]

@@ -1,4 +1,4 @@
-"""List the tools of a server: start it, ask, and end it."""
+"""Read the tools and the instructions of a server: start it, ask, and end it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from manglecp.guard.frames import MAX_FRAME_BYTES, encode, read_frame
 from manglecp.guard.host_config import GuardError, ServerEntry
@@ -23,8 +23,16 @@ _META: Final = {
 }
 
 
-async def list_tools(entry: ServerEntry) -> list[dict[str, Any]]:
-    """Return the tools that a server lists, of all pages. Raises :class:`GuardError`."""
+class Listing(NamedTuple):
+    """What a server sends that models read before the first call."""
+
+    tools: list[dict[str, Any]]
+    """Of all pages."""
+    instructions: str | None
+
+
+async def read_listing(entry: ServerEntry) -> Listing:
+    """Return what a server lists. Raises :class:`GuardError`."""
     entry = entry.expanded()
     try:
         server = await asyncio.create_subprocess_exec(
@@ -40,7 +48,7 @@ async def list_tools(entry: ServerEntry) -> list[dict[str, Any]]:
     except OSError as error:
         raise GuardError(f"{entry.name}: {entry.command[0]} cannot be started: {error.strerror}") from None
     try:
-        return await asyncio.wait_for(_Conversation(entry.name, server).list_tools(), _SECONDS)
+        return await asyncio.wait_for(_Conversation(entry.name, server).read(), _SECONDS)
     except TimeoutError:
         raise GuardError(f"{entry.name}: the server did not list its tools within {_SECONDS:.0f} seconds") from None
     except ValueError:  # of readline
@@ -59,11 +67,13 @@ class _Conversation:
         self._server = server
         self._next_id = 0
 
-    async def list_tools(self) -> list[dict[str, Any]]:
+    async def read(self) -> Listing:
         params = {"protocolVersion": _LEGACY, "capabilities": {}, "clientInfo": _INFO}
         meta: dict[str, Any] = {}
-        if "error" in await self._request("initialize", params):  # revision 2026-07-28 has no sessions
+        greeting = await self._request("initialize", params)
+        if "error" in greeting:  # revision 2026-07-28 has no sessions
             meta = {"_meta": _META}
+            greeting = await self._request("server/discover", meta)
         else:
             await self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         tools: list[dict[str, Any]] = []
@@ -80,7 +90,8 @@ class _Conversation:
                 )
             tools += page
             if not (next_cursor := result.get("nextCursor")):
-                return tools
+                text = greeting["result"].get("instructions") if isinstance(greeting.get("result"), dict) else None
+                return Listing(tools, text if isinstance(text, str) else None)
             cursor = {"cursor": next_cursor}
         raise GuardError(f"{self._name}: the server lists its tools on more than {_MAX_PAGES} pages")
 

@@ -1,15 +1,14 @@
 """The relay between a host and one server: ``manglecp guard relay``.
 
 Frames are forwarded in order, as the bytes that were received, except those that are ambiguous, those that the gate
-refuses, and lists of tools without the quarantined ones. In shadow mode nothing is refused; an ambiguous frame is
-written anew, so that the server reads what the decision was made about.
+refuses or filters. In shadow mode nothing is refused but frames that are too large; an ambiguous frame is written
+anew, so that the server reads what the decision was made about.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -17,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from manglecp.guard.frames import (
-    Frame,
     FrameSplitter,
     encode,
     error_frame,
+    is_failure,
     read_envelope,
     read_frame,
     tool_error_frame,
@@ -28,7 +27,6 @@ from manglecp.guard.frames import (
 from manglecp.guard.gate import Admission, Gate, warn
 
 _CHUNK_BYTES: Final = 262_144
-_PR_SET_PDEATHSIG: Final = 1
 _GRACE_SECONDS: Final = 5.0
 """The time that a server has to end after the host has closed its input, before it is terminated."""
 _KILL_SECONDS: Final = 1.0
@@ -37,7 +35,10 @@ _INVALID_REQUEST: Final = -32600
 _INTERNAL_ERROR: Final = -32603
 _INVALID_PARAMS: Final = -32602
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_WATCHDOG: Final = ("/bin/sh", "-c", 'exec >/dev/null 2>&1; read -r _; kill -9 -"$1"', "sh")
+"""Kills a process group when its standard input is closed: the kernel closes it when the relay dies."""
 _RequestKey: TypeAlias = tuple[type, str | int]
+_Filter: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Relay:
@@ -49,16 +50,17 @@ class Relay:
         self._to_server = to_server
         self._open: dict[_RequestKey, Admission | None] = {}
         """The forwarded requests without a response; of a call, its admission."""
-        self._lists: dict[_RequestKey, bool] = {}
-        """The requests for tools without a response, each with whether it is for the first page."""
+        self._filters: dict[_RequestKey, _Filter] = {}
+        """The requests without a response whose result is filtered."""
 
     async def from_host(self, frame: bytes) -> None:
         """Forward, rewrite or refuse a frame of the host."""
         read = read_frame(frame)
         if read.problem is None:
             await self._forward(frame, read.value)
-        elif self._gate.enforce:
-            self._refuse(read.value, f"The frame was not forwarded: {read.problem}")
+        elif self._gate.enforce or read.is_cut:
+            is_known = read.is_json or "method" in (read.value or ())  # otherwise it may be a response
+            self._refuse(read.value if is_known else None, f"The frame was not forwarded: {read.problem}")
         elif read.is_json:
             await self._forward(encode(read.value) + b"\n", read.value)
         else:
@@ -78,7 +80,7 @@ class Relay:
         elif "method" in message:
             method, key = message["method"], _request_key(message)
             needs_id = "id" in message or method in ("tools/call", "tools/list")
-            if enforce and needs_id and (key is None or key in self._open or key in self._lists):
+            if enforce and needs_id and (key is None or key in self._open or key in self._filters):
                 self._refuse(message, f"{method} needs an id that no open request has")
                 return
             admission = None
@@ -86,9 +88,8 @@ class Relay:
                 admission = await self._admit(message)
                 if admission is None:
                     return
-            if key is not None and method == "tools/list":
-                params = message.get("params")
-                self._lists[key] = not (isinstance(params, dict) and params.get("cursor"))
+            if key is not None and (filter_result := self._gate.result_filter(message)) is not None:
+                self._filters[key] = filter_result
             elif key is not None:
                 self._open[key] = admission
         self._to_server(frame)
@@ -121,38 +122,35 @@ class Relay:
     def from_server(self, frame: bytes) -> None:
         """Forward, rewrite or drop a frame of the server."""
         # A host that waits for tools could read them out of a frame that was forwarded unread.
-        message, problem = read_frame(frame) if self._lists else read_envelope(frame)
+        read = read_frame(frame) if self._filters else read_envelope(frame)
+        message, problem = read.value, read.problem
+        is_refused = problem is not None and (self._gate.enforce or read.is_cut)
         if not isinstance(message, dict):
             problem = problem or "it is not one JSON-RPC message"
         elif "method" not in message:
             key = _request_key(message)
-            if key in self._lists:
-                self._list_tools(frame, message, self._lists.pop(key))
+            if key in self._filters and read.is_json:
+                self._filter(frame, message, self._filters.pop(key))
                 return
-            if key in self._open:
-                self._finish(self._open.pop(key), frame)
-                if problem is not None and self._gate.enforce:
+            if key in self._open or key in self._filters:
+                self._filters.pop(key, None)
+                if (admission := self._open.pop(key, None)) is not None:
+                    self._gate.report(admission, failed=is_failure(message))
+                if is_refused:
                     frame = error_frame(message["id"], _INTERNAL_ERROR, f"the response was not forwarded: {problem}")
                     problem = None
             elif "result" in message or message.get("id") is not None:
                 # A host may read "1" or true as 1, or have sent a request that has not arrived here.
                 problem = problem or "no open request has its id"
-        if problem is None or not self._gate.enforce:
+        if problem is None or not (self._gate.enforce or read.is_cut):
             self._to_host(frame)
         else:
             warn(f"a frame of the server is dropped: {problem}")
 
-    def _finish(self, admission: Admission | None, frame: bytes) -> None:
-        """Report the outcome of a call with a permit."""
-        if admission is not None and admission.payload is not None:
-            self._gate.report(admission, failed=_has_failed(read_frame(frame)))
-
-    def _list_tools(self, frame: bytes, message: dict[str, Any], is_first_page: bool) -> None:
+    def _filter(self, frame: bytes, message: dict[str, Any], filter_result: _Filter) -> None:
         result = message.get("result")
         if isinstance(result, dict):
-            tools = result.get("tools")
-            passed = self._gate.list_tools(tools if isinstance(tools, list) else [], is_first_page=is_first_page)
-            result = {name: value for name, value in result.items() if name.casefold() != "tools"} | {"tools": passed}
+            result = filter_result(result)
         if not self._gate.enforce:
             self._to_host(frame)
             return
@@ -168,26 +166,21 @@ def _request_key(message: Mapping[str, Any]) -> _RequestKey | None:
     return (type(request_id), request_id) if is_id else None
 
 
-def _has_failed(read: Frame) -> bool:
-    message = read.value if isinstance(read.value, dict) else {}
-    result = message.get("result")
-    return not isinstance(result, dict) or result.get("isError") is True
-
-
 async def run_relay(gate: Gate, command: Sequence[str]) -> int:
     """Start a server, relay until it or the host ends, and return the exit status. Raises OSError."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop.set)
-    parent = os.getpid()
     host_input, host_output = await _host_streams(loop, stop)
     server = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=lambda: _die_with(parent),
+    )
+    watchdog = await asyncio.create_subprocess_exec(
+        *(*_WATCHDOG, str(server.pid)), stdin=asyncio.subprocess.PIPE, start_new_session=True
     )
     assert server.stdin is not None
     assert server.stdout is not None
@@ -211,6 +204,7 @@ async def run_relay(gate: Gate, command: Sequence[str]) -> int:
                 raise failure
     finally:
         await _end(server)
+        watchdog.kill()
         stopping.cancel()
         down.cancel()
         await gate.close()
@@ -276,14 +270,6 @@ async def _end(server: asyncio.subprocess.Process) -> None:
 def _kill_group(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel terminate this process when the relay dies."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before prctl
-        os._exit(1)
 
 
 def _exit_status(code: int | None) -> int:

@@ -14,9 +14,10 @@ from manglecp.base.proof_page import PageSection, render_page
 from manglecp.base.text import escape_invisible, has_invisible
 from manglecp.guard.gate import OPERATION, SHADOW_OPERATION
 from manglecp.guard.lock import Servers, parameters, qualified_names
-from manglecp.invoke import DecisionDetails
+from manglecp.intent import Domain
+from manglecp.invoke import DecisionDetails, explain_decision
 from manglecp.mangle import value_text
-from manglecp.store import Store
+from manglecp.store import Store, StoredDecision
 
 _MAX_DECISIONS: Final = 100_000
 _MAX_EXAMPLES: Final = 3
@@ -40,8 +41,13 @@ class ToolRow:
     mode: Mode
     """In shadow mode the calls were forwarded, whatever the verdict."""
     reason: str
+    newest: StoredDecision
+    details: DecisionDetails
+    """Of the newest decision."""
     calls: int = 0
     approved: int = 0
+    failed: int = 0
+    """Calls that the server answered with an error."""
     rules: tuple[str, ...] = ()
     examples: list[str] = field(default_factory=list)
 
@@ -55,28 +61,18 @@ class Report:
     """Lines of Mangle."""
 
     def document(self) -> dict[str, Any]:
-        rows = [{name: getattr(row, name) for name in ToolRow.__slots__} for row in self.rows]
+        names = [name for name in ToolRow.__slots__ if name not in ("newest", "details")]
+        rows = [{name: getattr(row, name) for name in names} | {"decision": row.newest.id} for row in self.rows]
         return {"calls": rows, "proposals": list(self.proposals)}
 
-    def page(self) -> str:
-        """Return the report as an HTML page."""
-        sections = [
-            PageSection(
-                f"{row.server}.{row.tool}",
-                row.verdict,
-                row.reason,
-                (),
-                (),
-                rows=[
-                    ("calls", f"{row.calls:,}"),
-                    ("mode", _EFFECTS[row.mode]),
-                    ("approved", f"{row.approved:,}"),
-                    ("rules", ", ".join(row.rules) or "-"),
-                    *(("example", example) for example in row.examples),
-                ],
-            )
-            for row in self.rows
-        ]
+    def page(self, domain: Domain) -> str:
+        """Return the report as an HTML page, with proofs of the decisions that were made with this domain."""
+        sections = []
+        for row in self.rows:
+            counts = [(name, f"{getattr(row, name):,}") for name in ("calls", "approved", "failed")]
+            rows = [("mode", _EFFECTS[row.mode]), *counts, *(("example", example) for example in row.examples)]
+            section, title = explain_decision(row.newest, row.details, domain).section(), f"{row.server}.{row.tool}"
+            sections.append(section._replace(title=title, rows=[*rows, ("newest decision", ""), *section.rows]))
         proposals = PageSection("Rules to begin with", "", "", (), (), rows=[("", "\n".join(self.proposals))])
         return render_page("What the rules decided about the calls of your MCP servers", [*sections, proposals])
 
@@ -90,6 +86,8 @@ def read_report(store: Store, principal: str, servers: Servers) -> Report:
             for operation in (OPERATION, SHADOW_OPERATION)
             for stored in store.decisions.newest(tx, _MAX_DECISIONS, operation=operation, principal=principal)
         ]
+        outcomes = store.decisions.newest(tx, _MAX_DECISIONS, operation="outcome", principal=principal)
+        failed = {outcome.run for outcome in outcomes if outcome.verdict == "failure"}
     rows: dict[tuple[str, ...], ToolRow] = {}
     arguments: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for stored in found:
@@ -98,9 +96,14 @@ def read_report(store: Store, principal: str, servers: Servers) -> Report:
         server, tool = names.get(stored.tool, ("-", stored.tool))
         is_shadow = stored.operation == SHADOW_OPERATION
         mode: Mode = "shadow" if is_shadow else "enforced"
-        new = ToolRow(server, tool, stored.tool, stored.verdict, mode, reason, rules=details.rules)
-        row = rows.setdefault((stored.tool, stored.verdict, mode, reason), new)
-        if stored.verdict == "ask" and stored.run is not None:
+        key = stored.tool, stored.verdict, mode, reason
+        if key not in rows:
+            rows[key] = ToolRow(
+                server, tool, stored.tool, stored.verdict, mode, reason, stored, details, rules=details.rules
+            )
+        row = rows[key]
+        row.failed += stored.run in failed
+        if stored.verdict == "ask" and stored.run is not None and not is_shadow:
             row.approved += 1  # its request was recorded before
             continue
         row.calls += 1

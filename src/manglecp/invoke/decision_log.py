@@ -158,11 +158,15 @@ class DecisionLog:
         Waits while the queue is full. Raises :class:`.StoreError` if the store does not accept records.
         """
         record = self.build(decision, operation, run)
+        await self.add(record)
+        return record.id
+
+    async def add(self, record: DecisionRecord) -> None:
+        """Queue a record for the next group commit. Waits and raises like :meth:`record`."""
         while len(self._queue) >= _MAX_QUEUED:
             await asyncio.shield(self._flush_soon())
         self._queue.append(record)
         _ = self._flush_soon()
-        return record.id
 
     async def record_refusal(self, refusal: PolicyRefusal) -> str:
         """Record that policy refused an intent or its facts; return the id of the record."""

@@ -71,7 +71,8 @@ class DecisionService:
             return DecideResponse(id=request.id, payload=await self._permits.report(payload, payload.report, decision))
         permit: Permit | UnsetType = UNSET
         if payload.permit:
-            permit, decision_id = await self._permits.issue(payload, decision)
+            permit, record = await self._permits.issue(payload, decision)
+            decision_id = record.id
         else:
             decision_id = await self._log.record(decision, "decide")
         result = DecideResult(

@@ -45,8 +45,8 @@ class PermitService:
         self._clock = clock
         self._operation = operation
 
-    async def issue(self, payload: DecidePayload, decision: Decision) -> tuple[Permit, str]:
-        """Record a permit for the call; return it with the id of its decision.
+    async def issue(self, payload: DecidePayload, decision: Decision) -> tuple[Permit, DecisionRecord]:
+        """Record a permit for the call; return it with the record of its decision.
 
         Raises :class:`WireError` for a denied call, and for one that needs an approval and has none.
         """
@@ -65,7 +65,7 @@ class PermitService:
 
         entries = () if approval is None else (ledger_entry(approval, "used", decision.identity.name),)
         await self._store.writer.write(use, entries, [record])
-        return _permit(record), record.id
+        return _permit(record), record
 
     async def _find_approval(self, payload: DecidePayload, decision: Decision, sent_digest: str) -> Approval | None:
         """Return the approval of the call; None if it needs none. Raises WireError, and stores a request if needed."""
