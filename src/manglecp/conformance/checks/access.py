@@ -37,14 +37,6 @@ async def credentials_on_http(test: ServerTest) -> None:
         test.note_error(answer, "auth_invalid", "SEC-17", about="a wrong API key")
 
 
-@check("SEC-12", needs_credential=False)
-async def keys_and_tokens(test: ServerTest) -> None:
-    """A server that accepts API keys accepts bearer tokens too"""
-    schemes = get_path(test.manifest, "auth", "schemes")
-    require(isinstance(schemes, list) and "api_key" in schemes, "the server accepts no API keys")
-    test.note("SEC-12", "bearer" in schemes, "bearer among auth.schemes", schemes)
-
-
 @check("SEC-13", "SEC-17", "ERR-09", "ERR-10", transports=SESSIONS, needs_credential=False)
 async def credentials_on_sessions(test: ServerTest) -> None:
     """Before authentication requests are refused; a wrong credential is refused, and the session continues"""

@@ -116,16 +116,6 @@ _PREDICATE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.:]*")
 _SERVER_PATH: Final = re.compile(r"\.mg\b|(?:^|[\s\"'(])/(?:home|usr|opt|srv|var|root|etc|app)/")
 
 
-@check("EVAL-28", "SEC-31")
-async def hints_only_on_request(test: ServerTest) -> None:
-    """There are no proof hints unless they are requested"""
-    intent = await test.usable_intent()
-    for options in ({}, {"include_proof_hints": False}):
-        answer = await test.evaluate_successfully(intent, options=options)
-        is_absent = answer.payload.get("proof_hints") is None
-        test.note(("EVAL-28", "SEC-31"), is_absent, "no proof_hints", "proof_hints")
-
-
 @check(
     *("PROOF-01", "PROOF-02", "PROOF-03", "PROOF-04", "PROOF-06", "PROOF-08", "PROOF-09", "PROOF-10", "CONF-11"),
     level=3,

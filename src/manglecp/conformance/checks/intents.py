@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from manglecp.conformance.checks.facts import comparable
 from manglecp.conformance.connections import get_objects, get_path, parse_instant
-from manglecp.conformance.server_test import DENIED_CODES, ServerTest, Untested, check, message, require
+from manglecp.conformance.server_test import ServerTest, Untested, check, require
 
 _REPETITIONS: Final = 100
 _NO_WINDOWS: Final = "the plan has no windows"
@@ -174,25 +174,6 @@ async def interval_limit(test: ServerTest) -> None:
     test.note("EVAL-21", answer.type == "intent_response", "an answer under max_intervals_per_atom 100", answer)
 
 
-@check("EVAL-31", "MANI-13")
-async def unknown_intents(test: ServerTest) -> None:
-    """An intent that occurs in no rule returns no tools; a server may refuse it with a code of its own"""
-    answer = await test.request(message("intent_request", {"intent": {"name": "conformance_no_such_intent"}}))
-    require(answer.code not in DENIED_CODES, "policy refuses unknown intents")
-    has_no_tools = not answer.tools and (answer.type == "intent_response" or str(answer.code).startswith("x-"))
-    test.note(("EVAL-31", "MANI-13"), has_no_tools, "an answer without tools", answer)
-
-
-@check("EVAL-09", "SEC-03")
-async def validation_comes_first(test: ServerTest) -> None:
-    """A request with an invalid fact is not evaluated"""
-    intent = await test.usable_intent()
-    invalid_fact = {"pred": "_manglecp_internal", "args": []}
-    constraints = {"max_facts_created": 0}  # evaluation would exceed this limit
-    answer = await test.evaluate(intent, facts=[*intent.facts, invalid_fact], constraints=constraints)
-    test.note(("EVAL-09", "SEC-03"), answer.code == "reserved_predicate", "the error of the fact, not a limit", answer)
-
-
 @check("EVAL-41", "EVAL-14")
 async def clients_do_not_decide(test: ServerTest) -> None:
     """A client cannot assert the facts that decide about tools"""
@@ -215,13 +196,6 @@ async def windows(test: ServerTest) -> None:
             expected = f"{window.tool} {'at' if is_offered else 'not at'} {time}"
             rows = ("DATA-31", "DATA-32", "DATA-34", "CONF-07")
             test.note(rows, (window.tool in names) == is_offered, expected, names)
-
-
-@check("MANI-18", "CONF-07", level=2, needs_credential=False)
-async def temporal_reasoning(test: ServerTest) -> None:
-    """From level 2 on a server reasons about time"""
-    flag = get_path(test.manifest, "capabilities", "temporal")
-    test.note(("MANI-18", "CONF-07"), flag is True, "capabilities.temporal true", flag)
 
 
 @check("TOOL-17", "TOOL-18", "TOOL-19", "CONF-11", level=3)

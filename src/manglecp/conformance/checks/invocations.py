@@ -20,44 +20,6 @@ from manglecp.conformance.server_test import (
 )
 
 
-@check("INVK-06", "ERR-23", "INVK-05")
-async def unknown_tools(test: ServerTest) -> None:
-    """A macro_id that was never offered is not found"""
-    for macro_id in ("conformance-none", "m-0000000000000000", ""):
-        request = invocation_message(macro_id, {"conformance": [1]})
-        await test.expect_error(request, "macro_not_found", "INVK-06", "INVK-05", about=f"the macro_id {macro_id!r}")
-
-
-@check("INVK-08", "ERR-25", "ERR-39", "INVK-05", "INVK-02")
-async def wrong_arguments(test: ServerTest) -> None:
-    """Arguments that do not fit the schema are refused, with the reasons"""
-    for invocation in test.planned_invocations(
-        lambda invocation: invocation.wrong_args is not None and not invocation.expired
-    ):
-        request = invocation_message(await test.macro_id(invocation), invocation.wrong_args)
-        rows, about = ("INVK-08", "INVK-05", "INVK-02"), f"{invocation.wrong_args} for {invocation.tool}"
-        answer = await test.expect_error(request, "schema_validation_failed", *rows, about=about)
-        errors = answer.details.get("schema_errors")
-        members = {"path", "message", "keyword"}
-        has_reasons = isinstance(errors, list) and bool(errors) and all(members <= set(error) for error in errors)
-        test.note("ERR-39", has_reasons, "schema_errors with path, message and keyword", answer.details)
-
-
-@check("INVK-07", "ERR-24", "INVK-05", "OPEN-27", "OPEN-29", level=2)
-async def expired_tools(test: ServerTest) -> None:
-    """A tool that has expired is not invoked"""
-    for invocation in test.planned_invocations(lambda invocation: invocation.expired):
-        macro_id = await test.macro_id(invocation)
-        request = invocation_message(macro_id, invocation.args)
-        await test.expect_error(request, "macro_expired", "INVK-07", about=f"{invocation.tool}, which has expired")
-        request = invocation_message(macro_id, invocation.args, eval_time=invocation.intent.eval_time)
-        await test.expect_error(request, "macro_expired", "OPEN-27", about="the same with an eval_time in the window")
-        if invocation.wrong_args is not None:
-            request = invocation_message(macro_id, invocation.wrong_args)
-            about = "the same with wrong arguments"
-            await test.expect_error(request, "macro_expired", "INVK-05", "OPEN-29", about=about)
-
-
 @check("INVK-09", "INVK-10", "ERR-26", "ERR-27", "SEC-24", "CONF-09", "INVK-05", level=2)
 async def approval_is_needed(test: ServerTest) -> None:
     """A tool that needs approval is not invoked without a valid token"""
@@ -215,14 +177,6 @@ async def tools_outlive_connections(test: ServerTest) -> None:
     await test.disconnect()
     answer = await test.invoke(macro_id, invocation.args)
     test.note(("OPEN-31", "INVK-12"), answer.code != "macro_not_found", "the tool of another connection", answer)
-
-
-@check("INVK-17", "ERR-28", level=2, time_factor=5)
-async def failures(test: ServerTest) -> None:
-    """A run that fails is an error"""
-    for invocation in test.planned_invocations(lambda invocation: invocation.fails and not invocation.confirm):
-        request = invocation_message(await test.macro_id(invocation), invocation.args)
-        await test.expect_error(request, "execution_failed", "INVK-17", about=f"{invocation.tool}, which fails")
 
 
 @check("PROG-02", "PROG-05", "PROG-06", "PROG-08", transports=SESSIONS, time_factor=5)

@@ -19,7 +19,6 @@ from manglecp.conformance.server_test import (
     ServerTest,
     check,
     encode,
-    invocation_message,
     message,
     require,
 )
@@ -31,15 +30,6 @@ async def level_is_declared(test: ServerTest) -> None:
     declared_level = get_path(test.manifest, "protocol", "conformance_level")
     is_enough = isinstance(declared_level, int) and declared_level >= test.report.level
     test.note("CONF-01", is_enough, f"conformance_level {test.report.level} or more", declared_level)
-
-
-@check("MANI-13", "MANI-12", needs_credential=False)
-async def intents_are_listed(test: ServerTest) -> None:
-    """The manifest lists intents, each once"""
-    intents = test.manifest.get("intents")
-    test.note("MANI-13", isinstance(intents, list) and bool(intents), "the primary intents", intents)
-    names = [intent.get("name") for intent in get_objects(test.manifest, "intents")]
-    test.note("MANI-12", len(set(map(str, names))) == len(names), "each intent once", names)
 
 
 @check("CONF-12", "MANI-16", "DATA-50", level=2, needs_credential=False)
@@ -67,17 +57,6 @@ async def extensions_are_announced(test: ServerTest) -> None:
     text = str(extensions)  # names and descriptions; the specification prescribes neither
     test.note("CONF-12", "coverage" in text, "an extension that announces rule coverage", keys)
     test.note("CONF-12", "structured" in text or "clause" in text, "an extension that announces structured facts", keys)
-
-
-@check("MANI-20", "MANI-22", level=3, needs_credential=False)
-async def external_predicates(test: ServerTest) -> None:
-    """External predicates are described"""
-    externals = get_path(test.manifest, "capabilities", "external_predicates")
-    for external in require(externals, "the server declares no external predicates"):
-        is_described = isinstance(external, dict) and {"predicate", "arity", "description"} <= set(external)
-        test.note("MANI-20", is_described, "predicate, arity and description", external)
-        flag = external.get("deterministic", True) if isinstance(external, dict) else None
-        test.note("MANI-22", isinstance(flag, bool), "deterministic as true or false", flag)
 
 
 _UNKNOWN_INTENT = {"intent": {"name": "conformance_http"}}
@@ -111,42 +90,6 @@ async def caching(test: ServerTest) -> None:
     test.note("MANI-35", holds, "304 without a body", response.status_code)
     response = await connection.http_request("GET", connection.manifest_url, headers={"if-none-match": '"conformance"'})
     test.note("MANI-35", response.status_code == 200, "200 for another tag", response.status_code)
-
-
-@check("TRANS-13", transports=HTTP)
-async def bodies_are_json(test: ServerTest) -> None:
-    """A body with a content type other than JSON is refused"""
-    connection = await test.http()
-    data = encode(message("intent_request", _UNKNOWN_INTENT))
-    for content_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        answer = await connection.request(data, headers={"content-type": content_type})
-        test.note("TRANS-13", answer.type == "error", f"an error for Content-Type: {content_type}", answer)
-    answer = await connection.request(data, headers={"content-type": "application/json; charset=utf-8"})
-    test.note("TRANS-13", answer.status not in (406, 415), "application/json with a charset accepted", answer)
-    answer = await connection.request(data, headers={"accept": "text/html, application/json;q=0.5"})
-    test.note("TRANS-13", answer.status not in (406, 415), "an Accept that includes application/json accepted", answer)
-
-
-@check("TRANS-14", "TRANS-15", transports=HTTP)
-async def errors_are_messages(test: ServerTest) -> None:
-    """The body of an error response is an error message, and its status is 4xx or 5xx"""
-    connection = await test.http()
-    for data in (b"", b"{", encode(message("intent_request", {})), encode(message("x-none"))):
-        answer = await connection.request(data)
-        holds = answer.type == "error" and answer.status is not None and answer.status >= 400
-        test.note(("TRANS-14", "TRANS-15"), holds, "an error message with an error status", answer)
-
-
-@check("SEC-16", "WIRE-15", transports=HTTP)
-async def no_session_messages(test: ServerTest) -> None:
-    """The endpoint /evaluate refuses authenticate, cancel and invocations"""
-    for row, request in (
-        ("SEC-16", message("authenticate", {"scheme": "bearer", "token": "conformance"})),
-        ("SEC-16", message("cancel", {"request_id": "conformance"}, id=None)),
-        ("WIRE-15", invocation_message("conformance-none", {})),
-    ):
-        answer = await test.request(request, "evaluate")
-        test.note(row, answer.type == "error", f"an error for {request['type']} at /evaluate", answer)
 
 
 @check("SEC-26", transports=HTTP)
