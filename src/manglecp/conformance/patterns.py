@@ -21,6 +21,7 @@ _TESTS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {  # functions of the 
     "$type": lambda argument, value: value is not _MISSING and is_valid(value, {"type": argument}),
     "$schema": lambda argument, value: value is not _MISSING and is_valid(value, argument),
     "$matches": lambda argument, value: isinstance(value, str) and re.search(argument, value) is not None,
+    "$mentions": lambda argument, value: value is not _MISSING and re.search(argument, _dump(value)) is not None,
     "$json": lambda argument, value: isinstance(value, str) and _dump(parse(argument)) == _dump(parse(value)),
     "$exactly": lambda argument, value: isinstance(value, dict) and value.keys() == argument.keys(),  # no other members
     "$keys": lambda argument, value: isinstance(value, dict) and value.keys() == set(argument),

@@ -11,11 +11,19 @@ import json
 import tomllib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
-from manglecp.conformance.connections import Endpoint, ServerMessage, TransportName
+from manglecp.base.json import resolve_pointer
+from manglecp.conformance.connections import (
+    Endpoint,
+    HttpConnection,
+    ServerMessage,
+    TransportName,
+    comparable,
+    get_path,
+)
 from manglecp.conformance.message_rules import CODE_ROWS
 from manglecp.conformance.patterns import differences, fill, matches
 from manglecp.conformance.server_test import (
@@ -23,6 +31,7 @@ from manglecp.conformance.server_test import (
     Check,
     Request,
     ServerTest,
+    Untested,
     encode,
     message,
     require,
@@ -57,20 +66,28 @@ class Step(_Table, frozen=True, kw_only=True):
     raw: str | None = None  # bytes; ``<byte>`` is one that UTF-8 forbids
     evaluate: dict[str, Any] | None = None  # members that are replaced in the payload for an intent of the plan
     facts: tuple[Any, ...] | None = None  # facts that are added to this payload, as changes of the sample
+    repeat: Any = 1  # how often the facts are sent
+    each_fact: Any = None  # members that each fact of this payload gets
     argument: Any = "<argument>"  # the argument of the sample at <position>
     invoke: dict[str, Any] | None = None  # members that are replaced in an invocation of <macro_id> with <args>
+    http: dict[str, str] | None = None  # method and URL of a request without a body
+    look: Any = None  # a value that is compared with the patterns in place of an answer
     given: str = ""  # a name that must not stand for null; otherwise the step is left out
+    token: str | None = "<token>"  # the credential
     endpoint: Endpoint | None = None
-    headers: dict[str, str] = {}
+    headers: Any = {}
     about: str = ""  # the request in words; by default the case
     code: str | tuple[str, ...] = ()  # the expected code of an error, or one of several
     rows: tuple[str, ...] = ()  # the rows that demand this code, besides the row of a single code itself
     expect: tuple[Expectation, ...] = ()
+    needs: Any = {}  # the pattern of the answer without which the check ends
+    otherwise: str = ""  # the reason why it ends
+    capture: dict[str, str] = {}  # the JSON pointer into the answer for each new name
 
     @property
     def request(self) -> Any:
         """The members of the message that are given, or its bytes; None without a message."""
-        kinds = (self.raw, self.send, self.facts, self.evaluate, self.invoke)
+        kinds = (self.raw, self.send, self.facts, self.each_fact, self.evaluate, self.invoke, self.http)
         return next((kind for kind in kinds if kind is not None), None)
 
     @property
@@ -85,6 +102,7 @@ class Script(_Table, frozen=True, kw_only=True):
     level: int = 1
     transports: tuple[TransportName, ...] = ALL_TRANSPORTS
     needs_credential: bool = True
+    time_factor: float = 1
     manifest: Any = {}  # the pattern of manifests to which the check applies
     otherwise: str = ""  # the reason why it does not apply to others
     predicate: dict[str, Any] | None = None  # the pattern of the predicate of which a sample fact is sent
@@ -95,7 +113,9 @@ class Script(_Table, frozen=True, kw_only=True):
     def as_check(self) -> Check:
         expectations = (expectation.rows for step in self.step for expectation in step.expect)
         rows = dict.fromkeys(row for rows in (*expectations, *(step.code_rows for step in self.step)) for row in rows)
-        return Check(self.run, self.name, tuple(rows), self.level, self.transports, self.needs_credential, 1)
+        return Check(
+            self.run, self.name, tuple(rows), self.level, self.transports, self.needs_credential, self.time_factor
+        )
 
     async def run(self, test: ServerTest) -> None:
         """Do the steps. Raises :class:`.Untested` if the check does not apply to the server."""
@@ -104,29 +124,29 @@ class Script(_Table, frozen=True, kw_only=True):
             for step in self.step:
                 if not step.given or names[step.given] is not None:
                     for case in step.each:
-                        await _run_step(step, test, {**names, **_names_of(case)})
+                        names |= _names_of(case, test)
+                        await _run_step(step, test, names)
 
     async def _situations(self, test: ServerTest) -> AsyncIterator[dict[str, Any]]:
         """Yield names for the steps: those of each invocation, or those of the predicate."""
         if self.invocations is not None:
             pattern = self.invocations
             for invocation in test.planned_invocations(lambda one: matches(pattern, msgspec.to_builtins(one))):
-                names = {"macro_id": await test.macro_id(invocation), "time": invocation.intent.eval_time}
+                tool = await test.offered_tool(invocation, options={"disclosure_preference": "full"})
+                names = {"macro_id": tool["macro_id"], "offer": tool, "time": invocation.intent.eval_time}
                 yield msgspec.structs.asdict(invocation) | names
         else:
             yield {} if self.predicate is None else self._names_of_predicate(self.predicate, test)
 
     def _names_of_predicate(self, pattern: dict[str, Any], test: ServerTest) -> dict[str, Any]:
         """Return the names of the first predicate that fits. Raises :class:`.Untested` if there is none."""
-
-        def fits(schema: dict[str, Any]) -> bool:
-            types = schema.get("arg_types") or ()
-            return matches(pattern, schema) and (not self.argument or not set(self.argument).isdisjoint(types))
-
-        if "direction" in pattern:
-            schema = require(list(filter(fits, test.predicate_schemas)), "no predicate has this direction")[0]
+        for schema in test.predicate_schemas:
+            is_right_direction = "direction" in pattern or schema.get("direction", "both") != "output"
+            has_argument = not self.argument or not set(self.argument).isdisjoint(schema.get("arg_types") or ())
+            if is_right_direction and has_argument and matches(pattern, schema):
+                break
         else:
-            schema = test.assertable_predicate(fits)
+            raise Untested("the manifest has no predicate for this check")
         types = schema.get("arg_types") or ["any"] * int(schema["arity"])
         position = next((position for position, type_ in enumerate(types) if type_ in self.argument), 0)
         args = [_SAMPLES.get(type_, "conformance") for type_ in types]
@@ -142,12 +162,20 @@ def read_scripts() -> Iterator[Check]:
             yield msgspec.convert(table, Script).as_check()
 
 
-def _names_of(case: Any) -> dict[str, Any]:
+def _names_of(case: Any, test: ServerTest) -> dict[str, Any]:
     """Return the names that every step has; the members of a case that is a table are names, too."""
     envelope = message("intent_request", _PROBE)
     text = json.dumps(envelope)
-    names = {"null": None, "absent": ..., "version": VERSION, "byte": "\udcff", "control": "\x01"}
+    credentials = test.plan.credentials
+    names = {"null": None, "absent": ..., "version": VERSION, "level": test.report.level, "manifest": test.manifest}
     names |= {"id": envelope["id"], "message": text, "half": text[: len(text) // 2], "name": "a" * _MAX_NAME_CHARS}
+    names |= {"byte": "\udcff", "control": "\x01", "scheme": credentials.scheme, "token": credentials.token}
+    names |= {"next_limit": int(get_path(test.manifest, "limits", "max_facts_per_request") or 0) + 1}
+    names |= {"credentials": credentials.headers_of(credentials.token)}
+    names |= {"approver_token": credentials.approver_token}
+    if isinstance(connection := test.shared_connection, HttpConnection):
+        urls = {endpoint: connection.endpoint_url(endpoint) for endpoint in get_args(Endpoint)}
+        names |= {**urls, "manifest_url": connection.manifest_url, "folder": urls["evaluate"].rpartition("/")[0]}
     case = fill(case, names)
     members = {f"case.{name}": value for name, value in case.items()} if isinstance(case, dict) else {}
     return {**names, **members, "case": case}
@@ -155,21 +183,29 @@ def _names_of(case: Any) -> dict[str, Any]:
 
 async def _run_step(step: Step, test: ServerTest, names: dict[str, Any]) -> None:
     """Send the message of a step, and note the differences of the answer from its patterns."""
-    if step.request is None:
-        view, about = test.manifest, "the manifest"
+    about = fill(step.about, names) or ("" if step.request is None else _describe(fill(step.request, names)))
+    if step.http is not None:
+        headers = fill(step.headers, names)
+        response = await (await test.http()).http_request(**fill(step.http, names), headers=headers)
+        view = {"status": response.status_code, "headers": dict(response.headers), "text": response.text}
+    elif step.request is None:
+        view = fill("<manifest>" if step.look is None else step.look, names)
     else:
         answer = await _answer(step, test, names)
         text = answer.data.decode(errors="replace")
         view = {**answer.envelope, "code": answer.code, "status": answer.status, "text": text}
-        about = fill(step.about, names) or _describe(fill(step.request, names))
+        view |= {"tools": comparable(answer)}
         if step.code:
-            test.note_error(answer, step.code, *step.rows, about=about)
+            codes = (step.code,) if isinstance(step.code, str) else step.code
+            test.note(step.code_rows, answer.code in codes, f"{' or '.join(codes)} for {about}", answer)
     for expectation in step.expect:
-        if matches(expectation.when, view):
+        if matches(fill(expectation.when, names), view):
             pattern = fill(expectation.answer, names)
             found = "; ".join(differences(pattern, view))
             expected = fill(expectation.expected, names) or _describe(pattern)
-            test.note(expectation.rows, not found, f"{expected} for {about}", found)
+            test.note(expectation.rows, not found, f"{expected} for {about}" if about else expected, found)
+    require(matches(fill(step.needs, names), view), fill(step.otherwise, names))
+    names |= {name: resolve_pointer(view, pointer) for name, pointer in step.capture.items()}
 
 
 async def _answer(step: Step, test: ServerTest, names: dict[str, Any]) -> ServerMessage:
@@ -184,14 +220,23 @@ async def _answer(step: Step, test: ServerTest, names: dict[str, Any]) -> Server
     else:
         intent = await test.usable_intent()
         changes = fill(step.evaluate or {}, names)
+        if step.each_fact is not None:
+            changes["facts"] = [{**fact, **fill(step.each_fact, names)} for fact in intent.facts]
         if step.facts is not None:
             names |= {"index": len(intent.facts), "next_index": len(intent.facts) + 1}
             changes["facts"] = [*intent.facts, *(_fact(fact, step, names) for fact in step.facts)]
+            changes["facts"] *= fill(step.repeat, names)
         request = message("intent_request", intent.payload(**changes))
-    if not step.headers:
+    if step.headers:
+        data = request if isinstance(request, bytes) else encode(request)
+        token_headers = {} if step.token is None else test.plan.credentials.headers_of(fill(step.token, names))
+        headers = fill(step.headers, names)
+        connection = await test.http()
+        return await connection.request(data, step.endpoint or "evaluate", headers=headers, credentials=token_headers)
+    if step.token == "<token>":
         return await test.request(request, step.endpoint)
-    data = request if isinstance(request, bytes) else encode(request)
-    return await (await test.http()).request(data, step.endpoint or "evaluate", headers=step.headers)
+    assert not isinstance(request, bytes)
+    return await test.request_as(fill(step.token, names), request, step.endpoint or "evaluate")
 
 
 def _fact(changes: dict[str, Any], step: Step, names: Mapping[str, Any]) -> dict[str, Any]:

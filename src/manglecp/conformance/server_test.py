@@ -225,12 +225,6 @@ class ServerTest:
             await asyncio.sleep(delay_ms / 1_000)
         return answer
 
-    async def expect_error(self, request: Request, code: str | Sequence[str], *rows: str, about: str) -> ServerMessage:
-        """Send a request, record whether the answer is an error as :meth:`note_error` does, and return the answer."""
-        answer = await self.request(request)
-        self.note_error(answer, code, *rows, about=about)
-        return answer
-
     async def evaluate(self, intent: PlannedIntent, /, **changes: Any) -> ServerMessage:
         """Evaluate an intent; ``changes`` replace members of the payload, and the value ``...`` removes one."""
         return await self.request(message("intent_request", intent.payload(**changes)))
@@ -244,10 +238,6 @@ class ServerTest:
     async def tools(self, intent: PlannedIntent, /, **changes: Any) -> list[dict[str, Any]]:
         """Evaluate an intent and return the offered tools. Raises :class:`Untested` for an error."""
         return (await self.evaluate_successfully(intent, **changes)).tools
-
-    async def nonempty_tools(self, intent: PlannedIntent, /, **changes: Any) -> list[dict[str, Any]]:
-        """Evaluate an intent and return the offered tools. Raises :class:`Untested` if there are none."""
-        return require(await self.tools(intent, **changes), "the intent returns no tools")
 
     async def usable_intent(self) -> PlannedIntent:
         """Return an intent that the server evaluates without an error, if possible one that returns tools.
@@ -275,13 +265,6 @@ class ServerTest:
         for intent in get_objects(self.manifest, "intents"):
             if isinstance(name := intent.get("name"), str) and not intent.get("required_facts"):
                 yield PlannedIntent(label=name, name=name, eval_time=format_instant(self.now))
-
-    def assertable_predicate(self, condition: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
-        """Return the first schema in the manifest of an assertable predicate that meets the condition."""
-        for schema in self.predicate_schemas:
-            if schema.get("direction", "both") != "output" and condition(schema):
-                return schema
-        raise Untested("the manifest has no predicate for this check")
 
     @property
     def predicate_schemas(self) -> list[dict[str, Any]]:

@@ -3,35 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from manglecp.conformance.connections import ServerMessage, get_objects, get_path
+from manglecp.conformance.connections import comparable, get_objects, get_path
 from manglecp.conformance.server_test import DENIED_CODES, ServerTest, check, require
-
-_MAX_SENT_FACTS: Final = 50_000  # a higher limit of the server is not tested
-_SAMPLES: Final[Mapping[str, Any]] = {"string": "conformance", "number": 1, "boolean": True, "any": "conformance"}
-
-
-def _sample_fact(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a fact with arguments of the types in a predicate schema of the manifest."""
-    types = schema.get("arg_types") or ["any"] * int(schema["arity"])
-    return {"pred": schema["predicate"], "args": [_SAMPLES.get(type_, "conformance") for type_ in types]}
-
-
-async def _evaluate_with(test: ServerTest, *facts: Mapping[str, Any]) -> tuple[ServerMessage, int]:
-    """Evaluate an intent with its facts and ``facts``. Return the answer, and the index of the first added fact."""
-    intent = await test.usable_intent()
-    return await test.evaluate(intent, facts=[*intent.facts, *facts]), len(intent.facts)
-
-
-@check("ERR-17", "MANI-24", time_factor=3)
-async def too_many_facts(test: ServerTest) -> None:
-    """More facts than limits.max_facts_per_request are refused"""
-    limit = test.manifest_limit("max_facts_per_request")
-    require(limit <= _MAX_SENT_FACTS, f"limits.max_facts_per_request is {limit}")
-    fact = _sample_fact(test.assertable_predicate())
-    answer = await test.evaluate(await test.usable_intent(), facts=[fact] * (limit + 1))
-    test.note_error(answer, "too_many_facts", "MANI-24", about=f"{limit + 1} facts")
 
 
 @check("MANI-14", "OPEN-18", "ERR-12")
@@ -49,36 +24,6 @@ async def required_facts(test: ServerTest) -> None:
         missing_names = answer.details.get("missing_facts")
         holds = isinstance(missing_names, list) and set(required_names) <= set(missing_names)
         test.note("OPEN-18", holds, f"missing_facts {required_names}", answer.details)
-
-
-def comparable(answer: ServerMessage) -> list[tuple[str, str, str]]:
-    """Return (macro_id, detail level, score) of the tools, sorted: they must be equal for equal requests."""
-    return sorted(
-        (str(tool.get("macro_id")), str(tool.get("disclosure_level")), str((tool.get("metadata") or {}).get("score")))
-        for tool in answer.tools
-    )
-
-
-@check("DATA-40", "DATA-42", "DATA-44", "OPEN-20")
-async def provenance_changes_nothing(test: ServerTest) -> None:
-    """The source and the category of a fact change nothing"""
-    intent = await test.usable_intent()
-    require(intent.facts, "the plan has no facts")
-    tools = comparable(await test.evaluate_successfully(intent))
-    provenances: list[dict[str, Any]] = [
-        {"source": {"source_type": "server", "source_id": "conformance"}},
-        {"source": {"source_type": "x-conformance", "asserted_at": intent.eval_time}},
-        {"category": "server"},
-        {"category": "derived"},
-        {"source": None, "category": None},
-    ]
-    for members in provenances:
-        answer = await test.evaluate_successfully(intent, facts=[{**fact, **members} for fact in intent.facts])
-        rows = ("DATA-42", "DATA-40", "OPEN-20") if "source" in members else ("DATA-44", "OPEN-20")
-        test.note(rows, comparable(answer) == tools, f"the same tools with {members}", comparable(answer))
-    facts = [*intent.facts, *({**fact, **provenances[0]} for fact in intent.facts)]
-    answer = await test.evaluate_successfully(intent, facts=facts)
-    test.note("DATA-42", comparable(answer) == tools, "one fact, however many sources it has", comparable(answer))
 
 
 @check("DATA-07", "DATA-08", "DATA-10", "DATA-11", "ERR-12")
@@ -99,7 +44,8 @@ async def named_arguments(test: ServerTest) -> None:
     arguments = named_facts[0]["named_args"]
     cases = {"an unknown name": {**arguments, "conformance": 1}, "a missing name": dict(list(arguments.items())[1:])}
     for about, wrong_arguments in cases.items():
-        answer, _ = await _evaluate_with(test, {"pred": named_facts[0]["pred"], "named_args": wrong_arguments})
+        wrong_fact = {"pred": named_facts[0]["pred"], "named_args": wrong_arguments}
+        answer = await test.evaluate(intent, facts=[*intent.facts, wrong_fact])
         test.note("DATA-10", answer.type == "error" and bool(answer.violations), f"invalid_facts for {about}", answer)
 
 

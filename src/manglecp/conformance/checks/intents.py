@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from manglecp.conformance.checks.facts import comparable
-from manglecp.conformance.connections import get_objects, get_path, parse_instant
-from manglecp.conformance.server_test import ServerTest, Untested, check, require
+from manglecp.conformance.connections import comparable, get_objects, get_path, parse_instant
+from manglecp.conformance.server_test import ServerTest, check, message, require
 
 _REPETITIONS: Final = 100
 _NO_WINDOWS: Final = "the plan has no windows"
@@ -71,34 +70,6 @@ async def facts_are_not_kept(test: ServerTest) -> None:
     rows = ("DATA-47", "EVAL-10", "NEXT-06")
     is_same = (before.type, before.code, comparable(before)) == (after.type, after.code, comparable(after))
     test.note(rows, is_same, f"the same as before without facts: {before}", after)
-
-
-@check("CONF-16", "CONF-17", "EVAL-20", "EVAL-17", "EVAL-24", "ERR-19", "ERR-40", "MANI-24", "EVAL-05")
-async def derivation_limit(test: ServerTest) -> None:
-    """Derivation stops at max_facts_created, and the error has the budget"""
-    intent = await test.usable_intent()
-    answer = await test.evaluate_successfully(intent)
-    derived_count = get_path(answer.payload, "diagnostics", "facts_derived")
-    if not isinstance(derived_count, int):
-        raise Untested("the server has no diagnostics.facts_derived")
-    require(derived_count > 10, f"the intent {intent.label} derives {derived_count} facts only")
-    for limit in (10, 0):
-        answer = await test.evaluate(intent, constraints={"max_facts_created": limit})
-        rows = ("CONF-16", "EVAL-20", "EVAL-17", "MANI-24", "EVAL-05")
-        test.note_error(
-            answer, "derivation_limit_exceeded", *rows, about=f"max_facts_created {limit}, of {derived_count} facts"
-        )
-        test.note("EVAL-24", "macro_tools" not in answer.payload, "no partial tools", answer.payload)
-        budget = answer.details.get("budget")
-        has_budget = isinstance(budget, dict) and budget.get("limit") == limit and "consumed" in budget
-        test.note("CONF-17", has_budget, f"details.budget with limit {limit} and consumed", answer.details)
-        has_flag = isinstance(answer.details.get("partial_results_available"), bool)
-        holds = has_flag and "suggestion" in answer.details
-        test.note("ERR-40", holds, "partial_results_available and suggestion", answer.details)
-    answer = await test.evaluate(intent, constraints={"max_facts_created": derived_count})
-    test.note("EVAL-20", answer.type == "intent_response", f"an answer under max_facts_created {derived_count}", answer)
-    answer = await test.evaluate(intent, constraints={"max_facts_created": None, "max_compute_ms": None})
-    test.note("EVAL-05", answer.type == "intent_response", "null accepted as no constraint", answer)
 
 
 @check("EVAL-22", "ERR-18", "TRANS-18")
@@ -223,3 +194,24 @@ def _are_in_order(*times: float | None) -> bool:
     """Return whether no time is missing and none is after its successor."""
     valid_times = [time for time in times if time is not None]
     return len(valid_times) == len(times) and valid_times == sorted(valid_times)
+
+
+@check("OPEN-40", "SEC-04")
+async def denied_intents(test: ServerTest) -> None:
+    """An intent that policy refuses is refused with the code of the plan"""
+    for case in require(test.plan.denied, "the plan names no intent that is refused"):
+        request = message("intent_request", case.intent.payload())
+        answer = await (test.request(request) if case.token is None else test.request_as(case.token, request))
+        test.note_error(answer, case.code, "OPEN-40", "SEC-04", about=f"the intent {case.intent.label}")
+
+
+@check("SEC-27")
+async def tools_depend_on_intents(test: ServerTest) -> None:
+    """Different intents return different tools"""
+    names_by_intent: dict[str, frozenset[str]] = {}
+    for intent in test.plan.intents:
+        answer = await test.evaluate(intent)
+        if answer.type == "intent_response":
+            names_by_intent[intent.label] = frozenset(str(tool.get("name")) for tool in answer.tools)
+    require(len(names_by_intent) >= 2, "the plan has fewer than two intents that can be evaluated")
+    test.note("SEC-27", len(set(names_by_intent.values())) > 1, "other tools for another intent", names_by_intent)

@@ -6,66 +6,15 @@ from typing import Any, NamedTuple, cast
 
 import jsonschema_rs
 
-from manglecp.conformance.checks.facts import comparable
-from manglecp.conformance.connections import ServerMessage, get_path
+from manglecp.conformance.connections import ServerMessage, comparable, get_path
 from manglecp.conformance.plan import Invocation, PlannedIntent
 from manglecp.conformance.server_test import (
     DENIED_CODES,
     SESSIONS,
     ServerTest,
     check,
-    invocation_message,
-    message,
     require,
 )
-
-
-@check("INVK-09", "INVK-10", "ERR-26", "ERR-27", "SEC-24", "CONF-09", "INVK-05", level=2)
-async def approval_is_needed(test: ServerTest) -> None:
-    """A tool that needs approval is not invoked without a valid token"""
-    for invocation in test.planned_invocations(lambda invocation: invocation.confirm):
-        tool = await test.offered_tool(invocation, options={"disclosure_preference": "full"})
-        macro_id, safety = tool["macro_id"], tool.get("safety")
-        flag = get_path(safety, "requires_user_confirmation")
-        test.note("CONF-09", flag is True, f"requires_user_confirmation for {invocation.tool}", safety)
-        request, about = invocation_message(macro_id, invocation.args), f"{invocation.tool} without a token"
-        await test.expect_error(request, "confirmation_required", "INVK-09", "SEC-24", about=about)
-        for token in ("conformance", "v1.forged"):
-            request = invocation_message(macro_id, invocation.args, confirmation_token=token)
-            await test.expect_error(request, "confirmation_invalid", "INVK-10", about=f"the token {token!r}")
-        answer = await test.invoke(macro_id, invocation.args, confirmation_token="")
-        is_refused = answer.code in ("confirmation_invalid", "confirmation_required")
-        test.note("INVK-10", is_refused, "an error for an empty token", answer)
-        if invocation.wrong_args is not None:
-            request, about = invocation_message(macro_id, invocation.wrong_args), "wrong arguments and no token"
-            await test.expect_error(request, "schema_validation_failed", "INVK-05", about=about)
-
-
-@check("SEC-22", "CONF-09", "INVK-04", level=2, time_factor=3)
-async def approval_is_used(test: ServerTest) -> None:
-    """A tool that needs approval is invoked with an approval, once"""
-    invocations = test.planned_invocations(lambda invocation: invocation.confirm)
-    require(test.has_extension("x-approvals"), "the server's confirmation tokens have a format of their own")
-    approver_token = require(test.plan.credentials.approver_token, "the plan has no approver_token")
-    require(test.report.transport != "stdio", "standard streams have no second credential")
-    for invocation in invocations:
-        macro_id, args = await test.macro_id(invocation), invocation.args
-        refusal = await test.invoke(macro_id, args)
-        approval_id = get_path(refusal.details, "challenge", "approval")
-        if not test.note("SEC-22", isinstance(approval_id, str), "the id of an approval request", refusal):
-            continue
-        request = invocation_message(macro_id, args, confirmation_token=approval_id)
-        await test.expect_error(request, "confirmation_required", "SEC-22", about="a request that is not approved")
-        approval = message("x-approval_request", {"operation": "approve", "approval": approval_id})
-        answer = await test.request_as(test.plan.credentials.token, approval, "approvals")
-        test.note_error(answer, DENIED_CODES, "SEC-22", about="an approval by the requester")
-        decision = await test.request_as(approver_token, approval, "approvals")
-        test.note("SEC-22", decision.type == "x-approval_response", "the approver's decision", decision)
-        answer = await test.invoke(macro_id, args, confirmation_token=approval_id)
-        was_run = answer.type == "invoke_response" or (invocation.fails and answer.code == "execution_failed")
-        test.note(("SEC-22", "CONF-09", "INVK-04"), was_run, f"{invocation.tool} invoked with an approval", answer)
-        request = invocation_message(macro_id, args, confirmation_token=approval_id)
-        await test.expect_error(request, "confirmation_invalid", "SEC-22", about="the same approval again")
 
 
 def _is_plain(invocation: Invocation) -> bool:

@@ -8,28 +8,17 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 from manglecp.client import ConnectionLost, StdioTransport
-from manglecp.conformance.connections import ServerMessage, get_objects, get_path
+from manglecp.conformance.connections import ServerMessage, get_objects
 from manglecp.conformance.server_test import (
     BUSY_CODES,
-    HTTP,
     SESSIONS,
     ServerTest,
     check,
     encode,
     message,
-    require,
 )
-
-
-@check("CONF-01", "MANI-05", needs_credential=False)
-async def level_is_declared(test: ServerTest) -> None:
-    """The manifest declares the level that is tested, or a higher one"""
-    declared_level = get_path(test.manifest, "protocol", "conformance_level")
-    is_enough = isinstance(declared_level, int) and declared_level >= test.report.level
-    test.note("CONF-01", is_enough, f"conformance_level {test.report.level} or more", declared_level)
 
 
 @check("CONF-12", "MANI-16", "DATA-50", level=2, needs_credential=False)
@@ -47,85 +36,6 @@ async def predicates_are_described(test: ServerTest) -> None:
         lists = [schema[name] for name in ("arg_types", "arg_names") if schema.get(name)]
         holds = all(len(items) == schema["arity"] for items in lists)
         test.note("DATA-50", holds, "as many arg_types and arg_names as arguments", schema)
-
-
-@check("CONF-12", level=3, needs_credential=False)
-async def extensions_are_announced(test: ServerTest) -> None:
-    """Rule coverage and structured facts are announced as extensions"""
-    extensions = test.manifest.get("extensions")
-    keys = list(extensions) if isinstance(extensions, dict) else []
-    text = str(extensions)  # names and descriptions; the specification prescribes neither
-    test.note("CONF-12", "coverage" in text, "an extension that announces rule coverage", keys)
-    test.note("CONF-12", "structured" in text or "clause" in text, "an extension that announces structured facts", keys)
-
-
-_UNKNOWN_INTENT = {"intent": {"name": "conformance_http"}}
-_ORIGIN = "https://conformance.example"
-
-
-@check("TRANS-10", "TRANS-11", "TRANS-29", "MANI-01", "MANI-11", transports=HTTP, needs_credential=False)
-async def well_known(test: ServerTest) -> None:
-    """The manifest is at its well-known path, as a message, and its addresses end in /evaluate and /invoke"""
-    connection = await test.http()
-    response = await connection.http_request("GET", connection.manifest_url)
-    test.note("TRANS-10", response.status_code == 200, "status 200", response.status_code)
-    answer = await connection.open()
-    test.note(("MANI-01", "TRANS-29"), answer.type == "manifest", "a message of the type manifest", answer)
-    for endpoint in ("evaluate", "invoke"):
-        path = urlsplit(connection.endpoint_url(endpoint)).path
-        test.note(("TRANS-11", "MANI-11"), path.endswith(f"/{endpoint}"), f"an address that ends in /{endpoint}", path)
-
-
-@check("MANI-35", transports=HTTP, needs_credential=False)
-async def caching(test: ServerTest) -> None:
-    """The manifest can be cached, and revalidated with its ETag"""
-    connection = await test.http()
-    response = await connection.http_request("GET", connection.manifest_url)
-    control, tag = response.headers.get("cache-control", ""), response.headers.get("etag")
-    test.note("MANI-35", "max-age=" in control or "no-cache" in control, "Cache-Control max-age or no-cache", control)
-    if not test.note("MANI-35", bool(tag), "an ETag", tag):
-        return
-    response = await connection.http_request("GET", connection.manifest_url, headers={"if-none-match": str(tag)})
-    holds = response.status_code == 304 and not response.content
-    test.note("MANI-35", holds, "304 without a body", response.status_code)
-    response = await connection.http_request("GET", connection.manifest_url, headers={"if-none-match": '"conformance"'})
-    test.note("MANI-35", response.status_code == 200, "200 for another tag", response.status_code)
-
-
-@check("SEC-26", transports=HTTP)
-async def nothing_lists_tools(test: ServerTest) -> None:
-    """No address lists the tools"""
-    connection = await test.http()
-    credentials = test.plan.credentials.headers_of(test.plan.credentials.token)
-    for endpoint in ("evaluate", "invoke"):
-        endpoint_url = connection.endpoint_url(endpoint)
-        parent = endpoint_url.rsplit("/", 1)[0]
-        for url in (endpoint_url, f"{parent}/tools", f"{parent}/macros"):
-            response = await connection.http_request("GET", url, headers=credentials)
-            lists_tools = response.status_code < 400 and b"macro_id" in response.content
-            test.note("SEC-26", not lists_tools, f"no list of tools at {url}", response.status_code)
-
-
-@check("TRANS-22", transports=HTTP, needs_credential=False)
-async def origins_with_credentials(test: ServerTest) -> None:
-    """A server that requires authentication does not let in every origin"""
-    require(test.auth_required, "the server requires no authentication")
-    connection = await test.http()
-    for method, url in (("GET", connection.manifest_url), ("OPTIONS", connection.endpoint_url("evaluate"))):
-        headers = {"origin": _ORIGIN, "access-control-request-method": "POST"}
-        response = await connection.http_request(method, url, headers=headers)
-        allowed_origin = response.headers.get("access-control-allow-origin")
-        test.note("TRANS-22", allowed_origin != "*", "no Access-Control-Allow-Origin: *", allowed_origin)
-
-
-@check("SEC-37", transports=HTTP, needs_credential=False)
-async def odd_requests(test: ServerTest) -> None:
-    """Paths and methods that do not exist are errors of the client"""
-    connection = await test.http()
-    url = connection.endpoint_url("evaluate")
-    for method, wrong_url in (("GET", f"{url}/conformance-none"), ("DELETE", url)):
-        status = (await connection.http_request(method, wrong_url)).status_code
-        test.note("SEC-37", 400 <= status < 500, f"a status of 4xx for {method} {wrong_url}", status)
 
 
 _CONCURRENT_REQUESTS = 20
