@@ -1,7 +1,7 @@
 """Checks that are data: ``server_scripts/*.toml``. The ids (*rows*) are defined in ``docs/reference/requirements.md``.
 
 A step sends one message, or one for each of its cases, and has patterns of the answer (:mod:`.patterns`). In texts,
-``<case>`` stands for the case, ``<null>`` for null, and ``<absent>`` for a member that is left out; see ``_names_of``
+``<case>`` stands for the case, ``<null>`` for null, and ``<omitted>`` for a member that is left out; see ``_names_of``
 for the other names. Without a message, the patterns describe the payload of the manifest.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
@@ -38,6 +38,7 @@ from manglecp.conformance.server_test import (
 )
 from manglecp.wire.messages import VERSION
 
+E = TypeVar("E")
 _SCRIPTS: Final = Path(__file__).parent / "server_scripts"
 _PROBE: Final = {"intent": {"name": "conformance_probe"}}  # a valid payload; it returns no tools
 _SAMPLES: Final[Mapping[str, Any]] = {"string": "conformance", "number": 1, "boolean": True, "any": "conformance"}
@@ -107,7 +108,8 @@ class Script(_Table, frozen=True, kw_only=True):
     otherwise: str = ""  # the reason why it does not apply to others
     predicate: dict[str, Any] | None = None  # the pattern of the predicate of which a sample fact is sent
     argument: tuple[str, ...] = ()  # types: the predicate has an argument of one of them, at <position>
-    invocations: dict[str, Any] | None = None  # the pattern of the invocations of the plan for which the steps are done
+    planned: str = ""  # the table of the plan for whose entries the steps are done, or "runs"
+    where: dict[str, Any] = {}  # the pattern of these entries
     step: tuple[Step, ...]
 
     def as_check(self) -> Check:
@@ -128,15 +130,35 @@ class Script(_Table, frozen=True, kw_only=True):
                         await _run_step(step, test, names)
 
     async def _situations(self, test: ServerTest) -> AsyncIterator[dict[str, Any]]:
-        """Yield names for the steps: those of each invocation, or those of the predicate."""
-        if self.invocations is not None:
-            pattern = self.invocations
-            for invocation in test.planned_invocations(lambda one: matches(pattern, msgspec.to_builtins(one))):
+        """Yield names for the steps: those of each entry of the plan, or those of the predicate."""
+        if self.planned == "runs":
+            for invocation, tool, answer in await test.runs():
+                names = {"offer": tool, "output_schema": tool.get("output_schema"), "run": _view(answer)}
+                yield msgspec.structs.asdict(invocation) | names
+        elif self.planned == "intents":
+            denied_labels = {denied.intent.label for denied in test.plan.denied if denied.token is None}
+            for intent in self._planned(test.plan.intents or [await test.usable_intent()], "intent"):
+                if intent.label not in denied_labels:
+                    yield {"intent": intent, **msgspec.structs.asdict(intent)}
+        elif self.planned == "windows":
+            for window in self._planned(test.plan.windows, "window"):
+                yield msgspec.structs.asdict(window)
+        elif self.planned == "denied":
+            for denied in self._planned(test.plan.denied, "intent that is refused"):
+                names = {"caller": denied.token or test.plan.credentials.token}
+                yield msgspec.structs.asdict(denied) | names
+        elif self.planned == "invocations":
+            for invocation in self._planned(test.plan.invocations, "tool"):
                 tool = await test.offered_tool(invocation, options={"disclosure_preference": "full"})
                 names = {"macro_id": tool["macro_id"], "offer": tool, "time": invocation.intent.eval_time}
                 yield msgspec.structs.asdict(invocation) | names
         else:
             yield {} if self.predicate is None else self._names_of_predicate(self.predicate, test)
+
+    def _planned(self, entries: Sequence[E], what: str) -> list[E]:
+        """Return the entries of the plan that fit. Raises :class:`.Untested` if there are none."""
+        fitting = [entry for entry in entries if matches(self.where, msgspec.to_builtins(entry))]
+        return require(fitting, f"the plan names no {what} for this check")
 
     def _names_of_predicate(self, pattern: dict[str, Any], test: ServerTest) -> dict[str, Any]:
         """Return the names of the first predicate that fits. Raises :class:`.Untested` if there is none."""
@@ -167,7 +189,7 @@ def _names_of(case: Any, test: ServerTest) -> dict[str, Any]:
     envelope = message("intent_request", _PROBE)
     text = json.dumps(envelope)
     credentials = test.plan.credentials
-    names = {"null": None, "absent": ..., "version": VERSION, "level": test.report.level, "manifest": test.manifest}
+    names = {"null": None, "omitted": ..., "version": VERSION, "level": test.report.level, "manifest": test.manifest}
     names |= {"id": envelope["id"], "message": text, "half": text[: len(text) // 2], "name": "a" * _MAX_NAME_CHARS}
     names |= {"byte": "\udcff", "control": "\x01", "scheme": credentials.scheme, "token": credentials.token}
     names |= {"next_limit": int(get_path(test.manifest, "limits", "max_facts_per_request") or 0) + 1}
@@ -192,9 +214,7 @@ async def _run_step(step: Step, test: ServerTest, names: dict[str, Any]) -> None
         view = fill("<manifest>" if step.look is None else step.look, names)
     else:
         answer = await _answer(step, test, names)
-        text = answer.data.decode(errors="replace")
-        view = {**answer.envelope, "code": answer.code, "status": answer.status, "text": text}
-        view |= {"tools": comparable(answer)}
+        view = _view(answer)
         if step.code:
             codes = (step.code,) if isinstance(step.code, str) else step.code
             test.note(step.code_rows, answer.code in codes, f"{' or '.join(codes)} for {about}", answer)
@@ -208,6 +228,13 @@ async def _run_step(step: Step, test: ServerTest, names: dict[str, Any]) -> None
     names |= {name: resolve_pointer(view, pointer) for name, pointer in step.capture.items()}
 
 
+def _view(answer: ServerMessage) -> dict[str, Any]:
+    """Return what patterns describe: the envelope, and further members."""
+    names = [tool.get("name") for tool in answer.tools]
+    more = {"code": answer.code, "status": answer.status, "text": answer.data.decode(errors="replace")}
+    return {**answer.envelope, **more, "tools": comparable(answer), "names": names}
+
+
 async def _answer(step: Step, test: ServerTest, names: dict[str, Any]) -> ServerMessage:
     request: Request
     if step.raw is not None:
@@ -218,7 +245,7 @@ async def _answer(step: Step, test: ServerTest, names: dict[str, Any]) -> Server
         payload = {"macro_id": names.get("macro_id"), "args": names.get("args"), **fill(step.invoke, names)}
         request = message("invoke_request", payload)
     else:
-        intent = await test.usable_intent()
+        intent = names.get("intent") or await test.usable_intent()
         changes = fill(step.evaluate or {}, names)
         if step.each_fact is not None:
             changes["facts"] = [{**fact, **fill(step.each_fact, names)} for fact in intent.facts]

@@ -112,7 +112,8 @@ class ServerTest:
         self.now = now  # the start of the test, as Unix time in seconds
         self.first_message: ServerMessage  # the first message on the shared connection
         self.manifest: dict[str, Any] = {}  # the payload of the manifest
-        self.cache: dict[str, Any] = {}  # results that several checks use
+        self._intent: tuple[PlannedIntent | None] | None = None  # the usable intent, once it was searched for
+        self._runs: list[tuple[Invocation, dict[str, Any], ServerMessage]] | None = None
         self.check: Check | None = None  # the current check
         self.noted: set[str] = set()  # rows that the current check has noted
         self._target = target
@@ -244,11 +245,10 @@ class ServerTest:
 
         The intents come from the plan, or else from the manifest. Raises :class:`Untested` if no intent is usable.
         """
-        if "intent" not in self.cache:
-            self.cache["intent"] = await self._find_intent()
+        if self._intent is None:
+            self._intent = (await self._find_intent(),)
         reason = "no intent can be evaluated" if self.plan.from_file else "no intent can be evaluated without a plan"
-        intent: PlannedIntent = require(self.cache["intent"], reason)
-        return intent
+        return require(self._intent[0], reason)
 
     async def _find_intent(self) -> PlannedIntent | None:
         without_tools: PlannedIntent | None = None
@@ -281,6 +281,16 @@ class ServerTest:
             if tool.get("name") == invocation.tool and isinstance(tool.get("macro_id"), str):
                 return tool
         raise Untested(f"the intent {invocation.intent.label} returns no tool {invocation.tool}")
+
+    async def runs(self) -> list[tuple[Invocation, dict[str, Any], ServerMessage]]:
+        """Invoke each plain tool of the plan, once per test. Return invocation, offered tool and answer."""
+        if self._runs is None:
+            runs = []
+            for invocation in self.planned_invocations(Invocation.is_plain):
+                tool = await self.offered_tool(invocation, options={"disclosure_preference": "full"})
+                runs.append((invocation, tool, await self.invoke(tool["macro_id"], invocation.args)))
+            self._runs = runs
+        return self._runs
 
     async def macro_id(self, invocation: Invocation) -> str:
         return str((await self.offered_tool(invocation))["macro_id"])

@@ -5,32 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from manglecp.conformance.connections import comparable, get_objects, get_path, parse_instant
-from manglecp.conformance.server_test import ServerTest, check, message, require
+from manglecp.conformance.server_test import ServerTest, check, require
 
 _REPETITIONS: Final = 100
 _NO_WINDOWS: Final = "the plan has no windows"
 _SLACK_MS: Final = 250  # an evaluation may take this much longer than its limit
-
-
-@check("CONF-04", "EVAL-27", "EVAL-13", "EVAL-14")
-async def planned_intents(test: ServerTest) -> None:
-    """Intents of the plan return the tools that it expects"""
-    if not test.plan.intents:
-        await test.usable_intent()
-        test.note(("CONF-04", "EVAL-27"), True)
-        return
-    denied_labels = {denied.intent.label for denied in test.plan.denied if denied.token is None}
-    for intent in test.plan.intents:
-        if intent.label in denied_labels:
-            continue
-        answer = await test.evaluate(intent)
-        test.note(("CONF-04", "EVAL-27"), answer.type == "intent_response", f"an answer to {intent.label}", answer)
-        names = [tool.get("name") for tool in answer.tools]
-        missing_names = [name for name in intent.expects if name not in names]
-        test.note("CONF-04", not missing_names, f"{', '.join(intent.expects)} for {intent.label}", names)
-        extra_names = [name for name in intent.absent if name in names]
-        expected = f"none of {', '.join(intent.absent)} for {intent.label}"
-        test.note(("EVAL-13", "EVAL-14"), not extra_names, expected, extra_names)
 
 
 @check("CONF-14", "CONF-15", "EVAL-18", "EVAL-11", "TOOL-02", time_factor=10)
@@ -59,19 +38,6 @@ async def determinism(test: ServerTest) -> None:
             test.note("EVAL-11", holds, f"facts_derived {first_count}", seen_count)
 
 
-@check("DATA-47", "EVAL-10", "NEXT-06")
-async def facts_are_not_kept(test: ServerTest) -> None:
-    """Facts of one request are gone in the next"""
-    with_facts = [intent for intent in test.plan.intents if intent.facts and intent.expects]
-    intent = require(with_facts, "the plan has no intent with facts and expected tools")[0]
-    before = await test.evaluate(intent, facts=[])
-    await test.evaluate_successfully(intent)
-    after = await test.evaluate(intent, facts=[])
-    rows = ("DATA-47", "EVAL-10", "NEXT-06")
-    is_same = (before.type, before.code, comparable(before)) == (after.type, after.code, comparable(after))
-    test.note(rows, is_same, f"the same as before without facts: {before}", after)
-
-
 @check("EVAL-22", "ERR-18", "TRANS-18")
 async def compute_limit(test: ServerTest) -> None:
     """Evaluation stops at max_compute_ms"""
@@ -86,19 +52,6 @@ async def compute_limit(test: ServerTest) -> None:
     test.note_error(answer, "evaluation_timeout", "EVAL-22", about="max_compute_ms 0")
     if answer.status is not None:
         test.note("TRANS-18", answer.status == 408, "status 408", answer.status)
-
-
-@check("EVAL-30", "OPEN-21")
-async def fewer_tools(test: ServerTest) -> None:
-    """No more tools than max_tools_returned, and no error"""
-    intent = await test.usable_intent()
-    all_ids = {tool.get("macro_id") for tool in await test.tools(intent)}
-    for limit in (0, 1, 2):
-        answer = await test.evaluate(intent, constraints={"max_tools_returned": limit})
-        ids = {tool.get("macro_id") for tool in answer.tools}
-        test.note("OPEN-21", answer.type == "intent_response", "an answer", answer)
-        holds = len(ids) <= limit and ids <= all_ids
-        test.note("EVAL-30", holds, f"{limit} tools at most", sorted(map(str, ids)))
 
 
 @check("EVAL-25", "DATA-32", "DATA-33", "EVAL-04")
@@ -116,21 +69,6 @@ async def evaluation_time(test: ServerTest) -> None:
         test.note(("DATA-33", "EVAL-04"), is_present, "about the present time", time_used)
 
 
-@check("EVAL-15", "EVAL-16", "CONF-07", "OPEN-21", level=2)
-async def rivals_and_needs(test: ServerTest) -> None:
-    """Only one of two rivals is returned, and no tool without the tool that it needs"""
-    cases = [intent for intent in test.plan.intents if intent.rivals or intent.needs]
-    for intent in require(cases, "the plan names no rivals and no needs"):
-        for limit in (None, 1, 2):
-            tools = await test.tools(intent, constraints={"max_tools_returned": limit})
-            names = [tool.get("name") for tool in tools]
-            for pair in intent.rivals:
-                test.note(("EVAL-15", "CONF-07"), not set(pair) <= set(names), f"one of {' and '.join(pair)}", names)
-            for tool, needed_tool in intent.needs:
-                holds = tool not in names or needed_tool in names
-                test.note(("EVAL-16", "CONF-07", "OPEN-21"), holds, f"{tool} not without {needed_tool}", names)
-
-
 @check("EVAL-21", "ERR-20", "ERR-40", level=2)
 async def interval_limit(test: ServerTest) -> None:
     """A fact at more times than max_intervals_per_atom is refused"""
@@ -143,30 +81,6 @@ async def interval_limit(test: ServerTest) -> None:
     test.note("ERR-40", isinstance(answer.details.get("budget"), dict), "details.budget", answer.details)
     answer = await test.evaluate(intent, facts=facts, constraints={"max_intervals_per_atom": 100})
     test.note("EVAL-21", answer.type == "intent_response", "an answer under max_intervals_per_atom 100", answer)
-
-
-@check("EVAL-41", "EVAL-14")
-async def clients_do_not_decide(test: ServerTest) -> None:
-    """A client cannot assert the facts that decide about tools"""
-    intent = await test.usable_intent()
-    expected_tools = comparable(await test.evaluate_successfully(intent))
-    assertable = {schema["predicate"] for schema in test.predicate_schemas}
-    for name in sorted({"mandatory", "selected", "allowed", "client_permission"} - assertable):
-        args = ["x", 100] if name == "selected" else ["x"]
-        answer = await test.evaluate(intent, facts=[*intent.facts, {"pred": name, "args": args}])
-        has_no_effect = answer.type == "error" or comparable(answer) == expected_tools
-        test.note(("EVAL-41", "EVAL-14"), has_no_effect, f"no effect of the fact {name}", answer)
-
-
-@check("DATA-31", "DATA-32", "DATA-34", "CONF-07", level=2)
-async def windows(test: ServerTest) -> None:
-    """A tool is offered while its facts are recent, and not afterwards"""
-    for window in require(test.plan.windows, _NO_WINDOWS):
-        for time, is_offered in ((window.inside, True), (window.outside, False)):
-            names = [tool.get("name") for tool in await test.tools(window.intent, eval_time=time)]
-            expected = f"{window.tool} {'at' if is_offered else 'not at'} {time}"
-            rows = ("DATA-31", "DATA-32", "DATA-34", "CONF-07")
-            test.note(rows, (window.tool in names) == is_offered, expected, names)
 
 
 @check("TOOL-17", "TOOL-18", "TOOL-19", "CONF-11", level=3)
@@ -194,15 +108,6 @@ def _are_in_order(*times: float | None) -> bool:
     """Return whether no time is missing and none is after its successor."""
     valid_times = [time for time in times if time is not None]
     return len(valid_times) == len(times) and valid_times == sorted(valid_times)
-
-
-@check("OPEN-40", "SEC-04")
-async def denied_intents(test: ServerTest) -> None:
-    """An intent that policy refuses is refused with the code of the plan"""
-    for case in require(test.plan.denied, "the plan names no intent that is refused"):
-        request = message("intent_request", case.intent.payload())
-        answer = await (test.request(request) if case.token is None else test.request_as(case.token, request))
-        test.note_error(answer, case.code, "OPEN-40", "SEC-04", about=f"the intent {case.intent.label}")
 
 
 @check("SEC-27")
