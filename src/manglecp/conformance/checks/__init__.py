@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from manglecp.conformance.checks import disclosure, facts, intents, invocations, messages, transports
+from manglecp.conformance.checks import disclosure, intents, invocations, transports
 from manglecp.conformance.scripts import read_scripts
 from manglecp.conformance.server_test import Check
 
-_MODULES: Final = (disclosure, messages, facts, intents, transports, invocations)
+_MODULES: Final = (disclosure, intents, transports, invocations)
 CHECKS: Final = (
     *read_scripts(),
     *(value for module in _MODULES for value in vars(module).values() if isinstance(value, Check)),
