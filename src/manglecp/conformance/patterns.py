@@ -46,13 +46,18 @@ def _are_unique(values: list[Any]) -> bool:
 
 
 def fill(value: Any, names: Mapping[str, Any]) -> Any:
-    """Return the value with all names replaced. A text that is only a name is replaced by a value of any type."""
+    """Return the value with all names replaced. A text that is only a name is replaced by a value of any type.
+
+    Raises AssertionError for an unknown name: the script is wrong, not the answer.
+    """
     if isinstance(value, Mapping):
         return {fill(name, names): fill(member, names) for name, member in value.items()}
     if isinstance(value, list | tuple):
         return [fill(member, names) for member in value]
     if not isinstance(value, str):
         return value
+    unknown = [name for name in _NAME.findall(value) if name not in names]
+    assert not unknown, f"{value!r} has the unknown name {unknown[0]}"
     whole_match = _NAME.fullmatch(value)
     return names[whole_match[1]] if whole_match is not None else _NAME.sub(lambda match: str(names[match[1]]), value)
 
