@@ -10,6 +10,7 @@ import pytest
 from manglecp.conformance import Report, read_plan, run
 from manglecp.conformance.checks import CHECKS
 from manglecp.conformance.message_rules import CODE_ROWS, WATCHED
+from manglecp.conformance.patterns import differences, fill
 from manglecp.conformance.report import RECOMMENDED
 from manglecp.conformance.runner import DEVIATIONS, UNTESTED
 from tests.requirements.register import load
@@ -91,3 +92,9 @@ async def test_a_server_that_boots_is_waited_for() -> None:
         report = await running
         assert report.conforms, "\n".join(report.lines())
         assert report["MANI-29"].outcome == report["WIRE-04"].outcome == "passed"
+
+
+def test_a_wrong_name_in_a_script_is_no_fault_of_a_server() -> None:
+    assert list(differences(fill({"a": "<b>"}, {"b": [1]}), {"a": [2], "c": 3})) == ["answer.a is [2], expected [1]"]
+    with pytest.raises(AssertionError, match="unknown name c"):
+        fill({"a": ["x <c>"]}, {"b": 1})

@@ -94,6 +94,14 @@ def test_a_sloppy_server_is_found_out(servers: Workshop, name: str, way: Way, fl
     assert sorted(set(found.split()) - set(report.of("failed"))) == [], name
 
 
+def test_answers_without_a_type_are_failures(servers: Workshop) -> None:
+    def untyped(_: Message | None, answer: Message) -> Message:
+        return answer if answer["type"] == "manifest" else {n: v for n, v in answer.items() if n != "type"}
+
+    report = servers.test("http", Flaw(said=untyped), rows={"DATA-47", "WIRE-01"})
+    assert {"DATA-47", "WIRE-01"} <= set(report.of("failed"))
+
+
 @pytest.mark.parametrize("way", ["http", "websocket"])
 def test_one_that_lets_everybody_in(servers: Workshop, way: Way) -> None:
     found = {"SEC-17", "ERR-09", "ERR-10"} | ({"SEC-13"} if way == "websocket" else {"TRANS-17"})

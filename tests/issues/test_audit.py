@@ -96,8 +96,8 @@ def test_the_log_is_only_added_to(work: Workbench, statement: str) -> None:
             "UPDATE issue SET status = 'open', closed_at = NULL WHERE id = 'b'",
             "issue b: status is stored as 'open' and is 'closed' by the events",
         ),
-        ("UPDATE issue SET labels = '{}' WHERE id = 'a'", "tables: the row of issue a is damaged"),
-        ("UPDATE mutation SET mutation = '[]' WHERE seq = 4", "tables: the mutation of event 4 is damaged"),
+        ("UPDATE issue SET labels = '{}' WHERE id = 'a'", "issue a: labels is stored as '{}'"),
+        ("UPDATE mutation SET mutation = '[]' WHERE seq = 4", "mutation of event 4: mutation is stored as '[]'"),
         (
             "UPDATE issue_event SET issue_id = 'b' WHERE seq = 1",
             "event 1: the column issue_id differs",

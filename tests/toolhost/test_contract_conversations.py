@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manglecp.conformance import Toolhost, check_toolhost, toolhost_conversations
-from manglecp.conformance.toolhost import fill
+from manglecp.conformance.patterns import fill
 from tests.deadlines import patience
 from tests.toolhost.conversation import CASTS, HOST, WORKSPACE
 

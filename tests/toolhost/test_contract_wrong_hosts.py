@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from manglecp.cli import cli
 from manglecp.conformance import Toolhost, check_toolhost, toolhost_conversations
-from manglecp.conformance.toolhost import differences
+from manglecp.conformance.patterns import differences
 from tests.toolhost.conversation import CASTS
 from tests.toolhost.peers import cpp_host
 

@@ -88,6 +88,14 @@ class ServerMessage:
         return f"{self.type}, id {self.id!r}"
 
 
+def comparable(answer: ServerMessage) -> list[list[str]]:
+    """Return (macro_id, detail level, score) of the tools, sorted: they must be equal for equal requests."""
+    return sorted(
+        [str(tool.get("macro_id")), str(tool.get("disclosure_level")), str((tool.get("metadata") or {}).get("score"))]
+        for tool in answer.tools
+    )
+
+
 OnMessage = Callable[[ServerMessage], None]
 
 

@@ -2,26 +2,29 @@
 
 A violation of the JSON Schema of a message is reported for the rows of the member that violates it. ``ROWS`` has these
 rows by the path of the member, without list positions, from ``requirements.toml``; a path that ``ROWS`` lacks has the
-rows of its longest prefix in it.
+rows of its longest prefix in it. ``message_rules.toml`` has the conditions that the schemas lack.
 """
 
 from __future__ import annotations
 
-import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import jsonschema_rs
+import msgspec
 
-from manglecp.conformance.connections import ServerMessage, get_objects, get_path, parse_instant
+from manglecp.conformance.connections import ServerMessage, get_objects, get_path
+from manglecp.conformance.patterns import differences, matches
 from manglecp.conformance.report import REQUIREMENTS, Report
 from manglecp.wire import CODES, schema
 from manglecp.wire.messages import SERVER_TYPES, VERSION
 
-Path = tuple[str, ...]
+MemberPath = tuple[str, ...]
 
-_ENVELOPE_ROWS: Final[dict[Path, tuple[str, ...]]] = {
+_ENVELOPE_ROWS: Final[dict[MemberPath, tuple[str, ...]]] = {
     (): ("WIRE-01",),
     ("type",): ("WIRE-02",),
     ("manglecp",): ("WIRE-09", "WIRE-10"),
@@ -30,7 +33,7 @@ _ENVELOPE_ROWS: Final[dict[Path, tuple[str, ...]]] = {
 _ID_ROWS: Final = {"manifest": "MANI-01", "progress": "PROG-05", "error": "ERR-04"}
 
 
-def _rows_by_path(type_: str) -> dict[Path, tuple[str, ...]]:
+def _rows_by_path(type_: str) -> dict[MemberPath, tuple[str, ...]]:
     rows = {**_ENVELOPE_ROWS, ("id",): (_ID_ROWS.get(type_, "WIRE-04"),)}
     for path, path_rows in REQUIREMENTS["members"][type_].items():
         rows["payload", *filter(None, path.split("."))] = tuple(path_rows)
@@ -86,7 +89,7 @@ def _requires_null(errors: list[Any]) -> bool:
     return len(errors) == 1 and "null" in str(errors[0].message) and type(errors[0].kind).__name__.endswith("Type")
 
 
-def _has_path(node: Any, path: Path) -> bool:
+def _has_path(node: Any, path: MemberPath) -> bool:
     """Return whether a JSON value has a member at the path, in any item of the lists on the path."""
     if isinstance(node, list):
         return any(_has_path(item, path) for item in node)
@@ -105,18 +108,36 @@ _STATUS_ROWS: Final = {  # the row of an HTTP status
     413: "TRANS-19",
     **dict.fromkeys((429, 500, 503), "TRANS-20"),
 }
-_TOOL_KEYS: Final = frozenset({"macro_tools", "tools", "macro_id", "macros", "actions", "input_schema"})
-_PREDICATE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
-_MAX_NAME_CHARS: Final = 128
-_MAX_JSON_INTEGER: Final = 2**53 - 1
-_MAX_SUMMARY_CHARS: Final = 1_000  # how this project reads "a few sentences"
-_MAX_EVENTS: Final = 200  # how this project reads "bounded"
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pattern of the payload of messages of a type, or of each object at a path in it."""
+
+    type: str
+    at: tuple[str, ...] = ("",)  # paths of member names
+    transport: str | None = None  # by default any
+    when: Any = {}  # the pattern of the objects to which the rule applies
+    rows: tuple[str, ...]
+    expected: str  # the pattern in words
+    pattern: Any
+
+    def observe(self, payload: dict[str, Any]) -> Iterator[Observation]:
+        for path in self.at:
+            node = get_path(payload, *filter(None, path.split(".")))
+            for part in node if isinstance(node, list) else [node]:
+                if isinstance(part, dict) and matches(self.when, part):
+                    seen = "; ".join(differences(self.pattern, part, path or self.type))
+                    yield from (Observation(row, not seen, self.expected, seen) for row in self.rows)
+
+
+_RULES: Final = msgspec.convert(
+    tomllib.loads(Path(__file__).with_name("message_rules.toml").read_text("utf-8"))["rule"], list[Rule]
+)
 
 WATCHED: Final = frozenset(
     {  # all rows that a Watcher may report
-        *("CONF-19", "COV-05", "DATA-01", "DATA-02", "DATA-06", "DATA-21", "DATA-45", "DELTA-02", "DELTA-03", "ERR-33"),
-        *("MANI-02", "OBS-04", "OBS-09", "OBS-10", "PROG-04", "PROOF-09", "SEC-11", "SEC-20", "SEC-26"),
-        *("TRANS-14", "TRANS-15", "WIRE-13", "WIRE-16", "WIRE-24"),
+        *("COV-05", "ERR-33", "OBS-10", "PROG-04", "PROOF-09", "TRANS-14", "TRANS-15", "WIRE-13", "WIRE-16", "WIRE-24"),
+        *(row for rule in _RULES for row in rule.rows),
         *(row for rows_by_path in ROWS.values() for rows in rows_by_path.values() for row in rows),
         *_LEVEL_ROWS.values(),
         *_STATUS_ROWS.values(),
@@ -163,8 +184,13 @@ class Watcher:
             yield from _check_http(answer)
         if not isinstance(envelope.get("payload"), dict):
             return
-        if type_ in _PAYLOAD_CHECKS:
-            yield from _PAYLOAD_CHECKS[type_](answer)
+        for rule in _RULES:
+            if rule.type == type_ and (rule.transport or self._report.transport) == self._report.transport:
+                yield from rule.observe(answer.payload)
+        if type_ == "intent_response":
+            yield from _check_intent_response(answer)
+        elif type_ == "error":
+            yield from _check_error(answer)
         yield from self._check_manifest_lists_no_tools(type_, answer.payload)
         secrets_row = {"invoke_response": "OBS-10", "intent_response": "PROOF-09"}.get(type_)
         if secrets_row is not None:
@@ -201,89 +227,16 @@ def _check_http(answer: ServerMessage) -> Iterator[Observation]:
             yield Observation(row, answer.status == status, f"status {status} for {code}", answer.status)
 
 
-def _check_manifest(manifest: ServerMessage) -> Iterator[Observation]:
-    payload = manifest.payload
-    tool_keys = sorted(_TOOL_KEYS & {key for node in _walk(payload) if isinstance(node, dict) for key in node})
-    for row in ("MANI-02", "SEC-26"):
-        seen = f"the members {', '.join(tool_keys)}"
-        yield Observation(row, not tool_keys, "a manifest that lists no tools", seen)
-    formats = get_path(payload, "facts_profile", "time_formats")
-    has_rfc3339 = isinstance(formats, list) and "rfc3339" in formats
-    yield Observation("MANI-15", has_rfc3339, "rfc3339 among facts_profile.time_formats", formats)
-    for name in ("rule_submission", "subscriptions"):
-        value = get_path(payload, "capabilities", name)
-        expected = f"capabilities.{name} false, as it is of version 2"
-        yield Observation("CONF-19", value is False or value is None, expected, value)
-    if manifest.status is not None:
-        endpoints = payload.get("endpoints")
-        has_both = isinstance(endpoints, dict) and {"intent_eval", "macro_invoke"} <= set(endpoints)
-        expected = "endpoints.intent_eval and endpoints.macro_invoke on HTTP"
-        yield Observation("MANI-11", has_both, expected, endpoints)
-    if "oauth2" in (get_path(payload, "auth", "schemes") or ()):
-        url = get_path(payload, "auth", "token_url")
-        yield Observation("SEC-11", isinstance(url, str), "auth.token_url where oauth2 is offered", url)
-
-
 def _check_intent_response(answer: ServerMessage) -> Iterator[Observation]:
-    payload = answer.payload
-    time_used = payload.get("eval_time_used")
-    is_instant = parse_instant(time_used) is not None
-    yield Observation("EVAL-25", is_instant, "eval_time_used as an instant of RFC 3339", time_used)
-    yield Observation("EVAL-26", "eval_duration_ms" in payload, "eval_duration_ms", "none")
-    ids = [tool.get("macro_id") for tool in answer.tools]
-    yield Observation("TOOL-01", len(set(map(str, ids))) == len(ids), "each macro_id once", ids)
     for tool in answer.tools:
-        yield from _check_tool(tool)
-    coverage = get_path(payload, "diagnostics", "rule_coverage")
+        level = str(tool.get("disclosure_level"))  # a server may send any JSON here
+        if level in _LEVEL_ROWS:
+            yield Observation(_LEVEL_ROWS[level], True)  # a missing or forbidden member violates the schema
+    coverage = get_path(answer.payload, "diagnostics", "rule_coverage")
     if isinstance(coverage, dict):
         parts = [coverage.get(name, 0) for name in ("rules_fired", "rules_dormant", "rules_inapplicable")]
         expected = "fired, dormant and inapplicable rules that add up to the total"
         yield Observation("COV-05", sum(parts) == coverage.get("total_rules"), expected, coverage)
-
-
-def _check_tool(tool: dict[str, Any]) -> Iterator[Observation]:
-    level = str(tool.get("disclosure_level"))  # a server may send any JSON here
-    if level in _LEVEL_ROWS:
-        yield Observation(_LEVEL_ROWS[level], True)  # a missing or forbidden member violates the schema
-    description = tool.get("description")
-    if level == "condensed":
-        is_one_line = isinstance(description, str) and "\n" not in description and "\r" not in description
-        yield Observation("TOOL-06", is_one_line, "a description of one line", description)
-    effects = get_path(tool, "safety", "side_effects")
-    if level == "full" and isinstance(effects, list):
-        is_consistent = "none" not in effects or len(effects) == 1
-        yield Observation("SEC-20", is_consistent, "none as the only side effect, or not at all", effects)
-
-
-def _check_invoke_response(answer: ServerMessage) -> Iterator[Observation]:
-    asserted_facts = get_objects(answer.payload, "state_delta", "assert")
-    retracted_facts = get_objects(answer.payload, "state_delta", "retract")
-    for fact in (*asserted_facts, *retracted_facts, *get_objects(answer.payload, "next", "continuation_facts")):
-        name = fact.get("pred")
-        if isinstance(name, str):
-            yield Observation("DATA-01", _PREDICATE_NAME.fullmatch(name) is not None, "the name of a predicate", name)
-            expected = f"a name of at most {_MAX_NAME_CHARS} characters"
-            yield Observation("DATA-02", len(name) <= _MAX_NAME_CHARS, expected, name)
-        arguments = fact.get("args", fact.get("named_args"))
-        too_large = any(isinstance(value, int) and abs(value) > _MAX_JSON_INTEGER for value in _walk(arguments))
-        yield Observation("DATA-21", not too_large, "integers beyond 2^53 - 1 in their wrapper", fact)
-    for fact in asserted_facts:
-        has_category = fact.get("category") in ("server", "session", "derived")
-        for row in ("DELTA-02", "DATA-45"):
-            yield Observation(row, has_category, "a category on every fact that is asserted", fact)
-        has_source = isinstance(fact.get("source"), dict)
-        yield Observation("DELTA-03", has_source, "a source on every fact that is asserted", fact)
-        has_one_form = ("args" in fact) != ("named_args" in fact)
-        yield Observation("DATA-06", has_one_form, "exactly one of args and named_args", fact)
-    observability = answer.payload.get("observability")
-    if isinstance(observability, dict):
-        summary = observability.get("summary")
-        is_short = isinstance(summary, str) and len(summary) <= _MAX_SUMMARY_CHARS
-        expected = f"a summary of a few sentences (at most {_MAX_SUMMARY_CHARS} characters)"
-        yield Observation("OBS-09", is_short, expected, summary)
-        events = observability.get("events")
-        is_bounded = not isinstance(events, list) or len(events) <= _MAX_EVENTS
-        yield Observation("OBS-04", is_bounded, "bounded events", f"{len(events or ())}")
 
 
 def _walk(node: Any) -> Iterator[Any]:
@@ -313,11 +266,3 @@ def _check_error(answer: ServerMessage) -> Iterator[Observation]:
         recoverable, seen_flag = CODES[code].recoverable, answer.payload.get("recoverable")
         expected = f"recoverable {str(recoverable).lower()} for {code}"
         yield Observation(CODE_ROWS[code], seen_flag is recoverable, expected, seen_flag)
-
-
-_PAYLOAD_CHECKS: Final = {
-    "manifest": _check_manifest,
-    "intent_response": _check_intent_response,
-    "invoke_response": _check_invoke_response,
-    "error": _check_error,
-}

@@ -86,6 +86,10 @@ class Invocation(PlanTable, frozen=True, kw_only=True):
     fails: bool = False  # whether the run fails
     slow: bool = False  # whether the run takes long enough to be cancelled
 
+    def is_plain(self) -> bool:
+        """Return whether it can succeed at once: without an approval, before its expiry, and fast."""
+        return not (self.confirm or self.expired or self.fails or self.slow)
+
 
 class Window(PlanTable, frozen=True, kw_only=True):
     """A tool that is offered at the evaluation time ``inside`` and not at ``outside``, with the same facts."""

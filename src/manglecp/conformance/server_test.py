@@ -112,7 +112,8 @@ class ServerTest:
         self.now = now  # the start of the test, as Unix time in seconds
         self.first_message: ServerMessage  # the first message on the shared connection
         self.manifest: dict[str, Any] = {}  # the payload of the manifest
-        self.cache: dict[str, Any] = {}  # results that several checks use
+        self._intent: tuple[PlannedIntent | None] | None = None  # the usable intent, once it was searched for
+        self._runs: list[tuple[Invocation, dict[str, Any], ServerMessage]] | None = None
         self.check: Check | None = None  # the current check
         self.noted: set[str] = set()  # rows that the current check has noted
         self._target = target
@@ -225,12 +226,6 @@ class ServerTest:
             await asyncio.sleep(delay_ms / 1_000)
         return answer
 
-    async def expect_error(self, request: Request, code: str | Sequence[str], *rows: str, about: str) -> ServerMessage:
-        """Send a request, record whether the answer is an error as :meth:`note_error` does, and return the answer."""
-        answer = await self.request(request)
-        self.note_error(answer, code, *rows, about=about)
-        return answer
-
     async def evaluate(self, intent: PlannedIntent, /, **changes: Any) -> ServerMessage:
         """Evaluate an intent; ``changes`` replace members of the payload, and the value ``...`` removes one."""
         return await self.request(message("intent_request", intent.payload(**changes)))
@@ -245,20 +240,15 @@ class ServerTest:
         """Evaluate an intent and return the offered tools. Raises :class:`Untested` for an error."""
         return (await self.evaluate_successfully(intent, **changes)).tools
 
-    async def nonempty_tools(self, intent: PlannedIntent, /, **changes: Any) -> list[dict[str, Any]]:
-        """Evaluate an intent and return the offered tools. Raises :class:`Untested` if there are none."""
-        return require(await self.tools(intent, **changes), "the intent returns no tools")
-
     async def usable_intent(self) -> PlannedIntent:
         """Return an intent that the server evaluates without an error, if possible one that returns tools.
 
         The intents come from the plan, or else from the manifest. Raises :class:`Untested` if no intent is usable.
         """
-        if "intent" not in self.cache:
-            self.cache["intent"] = await self._find_intent()
+        if self._intent is None:
+            self._intent = (await self._find_intent(),)
         reason = "no intent can be evaluated" if self.plan.from_file else "no intent can be evaluated without a plan"
-        intent: PlannedIntent = require(self.cache["intent"], reason)
-        return intent
+        return require(self._intent[0], reason)
 
     async def _find_intent(self) -> PlannedIntent | None:
         without_tools: PlannedIntent | None = None
@@ -276,13 +266,6 @@ class ServerTest:
             if isinstance(name := intent.get("name"), str) and not intent.get("required_facts"):
                 yield PlannedIntent(label=name, name=name, eval_time=format_instant(self.now))
 
-    def assertable_predicate(self, condition: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
-        """Return the first schema in the manifest of an assertable predicate that meets the condition."""
-        for schema in self.predicate_schemas:
-            if schema.get("direction", "both") != "output" and condition(schema):
-                return schema
-        raise Untested("the manifest has no predicate for this check")
-
     @property
     def predicate_schemas(self) -> list[dict[str, Any]]:
         schemas = get_objects(self.manifest, "facts_profile", "predicates")
@@ -298,6 +281,16 @@ class ServerTest:
             if tool.get("name") == invocation.tool and isinstance(tool.get("macro_id"), str):
                 return tool
         raise Untested(f"the intent {invocation.intent.label} returns no tool {invocation.tool}")
+
+    async def runs(self) -> list[tuple[Invocation, dict[str, Any], ServerMessage]]:
+        """Invoke each plain tool of the plan, once per test. Return invocation, offered tool and answer."""
+        if self._runs is None:
+            runs = []
+            for invocation in self.planned_invocations(Invocation.is_plain):
+                tool = await self.offered_tool(invocation, options={"disclosure_preference": "full"})
+                runs.append((invocation, tool, await self.invoke(tool["macro_id"], invocation.args)))
+            self._runs = runs
+        return self._runs
 
     async def macro_id(self, invocation: Invocation) -> str:
         return str((await self.offered_tool(invocation))["macro_id"])

@@ -3,7 +3,7 @@
 ``toolhost_scripts/*.toml`` has the conversations: requests, and the members that their answers must have. Scripts need
 actions in roles, such as one that fails; the *cast* is the table with the action for each role. In all texts,
 ``<role.member>`` stands for a member of the cast, ``<plugin>`` for the plugin, and other names for parts of earlier
-answers. In an expected answer, an object with one member that starts with ``$`` is a test, see ``_TESTS``.
+answers (:mod:`.patterns`).
 """
 
 from __future__ import annotations
@@ -11,36 +11,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import tempfile
 import tomllib
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from manglecp.base.json import resolve_pointer
-from manglecp.wire import is_valid
+from manglecp.conformance.patterns import differences, fill, parse
 
 _SCRIPTS: Final = Path(__file__).parent / "toolhost_scripts"
-_NAME: Final = re.compile(r"<([a-z_]+(?:\.[a-z_]+)?)>")
-_MISSING: Final = object()
-# JSON texts are compared, not values: in Python, 1 and True are equal.
-_dump: Final = json.JSONEncoder(sort_keys=True, default=lambda _: "(missing)").encode
-_TESTS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {  # functions of the argument of the test and a value
-    "$type": lambda argument, value: value is not _MISSING and is_valid(value, {"type": argument}),
-    "$matches": lambda argument, value: isinstance(value, str) and re.search(argument, value) is not None,
-    "$json": lambda argument, value: isinstance(value, str) and _dump(_parse(argument)) == _dump(_parse(value)),
-    "$exactly": lambda argument, value: isinstance(value, dict) and value.keys() == argument.keys(),  # no other members
-    "$keys": lambda argument, value: isinstance(value, dict) and value.keys() == set(argument),
-    "$each": lambda _, value: isinstance(value, list) and value != [],  # differences() tests each element
-    "$ascending": lambda key, value: isinstance(value, list) and value == sorted(value, key=lambda item: item[key]),
-    "$absent": lambda _, value: value is _MISSING or value is False or value == {},
-    "$not": lambda argument, value: value is not _MISSING and any(differences(argument, value)),
-    "$at_least": lambda argument, value: type(value) in (int, float) and value >= argument,
-}
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -157,12 +140,12 @@ async def _converse(conversation: Conversation, process: Process, names: dict[st
                 return [*errors, f"step {number}: {answer[:300]!r} ends {ending}"]
             if step.expect is not None:
                 names["n"] = str(count)
-                errors += differences(fill(step.expect, names), _parse(answer), f"step {number}: answer")
+                errors += differences(fill(step.expect, names), parse(answer), f"step {number}: answer")
             elif answer:
                 errors.append(f"stdout is {answer[:300]!r}, expected nothing")
             for name, pointer in step.capture.items():
                 try:
-                    names[name] = resolve_pointer(_parse(answer), fill(pointer, names))
+                    names[name] = resolve_pointer(parse(answer), fill(pointer, names))
                 except LookupError:
                     return [*errors, f"step {number}: the answer has no {pointer}"]
     if not is_last:
@@ -171,39 +154,3 @@ async def _converse(conversation: Conversation, process: Process, names: dict[st
         stdin.write_eof()
     rest_bytes = await asyncio.wait_for(stdout.read(), patience)
     return [*errors, f"the host also wrote {rest_bytes[:300]!r}"] if rest_bytes else errors
-
-
-def fill(value: Any, names: Mapping[str, Any]) -> Any:
-    """Return the value with all names replaced. A text that is only a name is replaced by a value of any type."""
-    if isinstance(value, Mapping):
-        return {fill(name, names): fill(member, names) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [fill(member, names) for member in value]
-    if not isinstance(value, str):
-        return value
-    whole_match = _NAME.fullmatch(value)
-    return names[whole_match[1]] if whole_match is not None else _NAME.sub(lambda match: str(names[match[1]]), value)
-
-
-def differences(expected: Any, value: Any, where: str = "answer") -> Iterator[str]:
-    """Yield each difference between an expectation and a JSON value. Objects may have more members than expected."""
-    name = next(iter(expected)) if isinstance(expected, dict) and len(expected) == 1 else ""
-    if name.startswith("$"):
-        argument = expected[name]
-        if not _TESTS[name](argument, value):
-            yield f"{where} is {_dump(value):.300}, expected {name} {_dump(argument):.300}"
-        elif name in ("$each", "$exactly"):
-            for part in value if name == "$each" else [value]:
-                yield from differences(argument, part, where)
-    elif isinstance(expected, dict) and isinstance(value, dict):
-        for member, part in expected.items():
-            yield from differences(part, value.get(member, _MISSING), f"{where}.{member}")
-    elif _dump(expected) != _dump(value):
-        yield f"{where} is {_dump(value):.300}, expected {_dump(expected):.300}"
-
-
-def _parse(text: str | bytes) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return f"not JSON: {text[:300]!r}"  # equal to no expectation

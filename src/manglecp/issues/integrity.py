@@ -7,10 +7,8 @@ differs, with both values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from manglecp.base.hash_chain import Head
 from manglecp.base.text import quote
@@ -58,12 +56,7 @@ def replay_log(rows: Iterable[LogRow], replay_tables: IssueTables) -> Iterator[s
 
 
 def _find_differences(tables: IssueTables, replay_tables: IssueTables) -> Iterator[str]:
-    try:
-        stored_rows = _rows_by_name(tables)
-    except StoreError as error:
-        yield f"tables: {error}"
-        return
-    computed_rows = _rows_by_name(replay_tables)
+    stored_rows, computed_rows = tables.state_rows(), replay_tables.state_rows()
     for key in sorted(stored_rows.keys() | computed_rows.keys()):
         if key not in computed_rows:
             yield f"{key}: is stored, but does not follow from the events"
@@ -76,20 +69,6 @@ def _find_differences(tables: IssueTables, replay_tables: IssueTables) -> Iterat
                         f"{key}: {field} is stored as {quote(str(stored_rows[key][field]))}"
                         f" and is {quote(str(value))} by the events"
                     )
-
-
-def _rows_by_name(tables: IssueTables) -> Mapping[str, Mapping[str, Any]]:
-    """Return the columns of each row of the state, by a name for messages."""
-    rows: dict[str, Mapping[str, Any]] = {}
-    for issue in tables.issues():
-        rows[f"issue {issue.id}"] = msgspec.to_builtins(issue)
-        if (lease := tables.lease(issue.id)) is not None:
-            rows[f"lease on {issue.id}"] = msgspec.structs.asdict(lease)
-        for edge in tables.edges_from(issue.id):
-            rows[f"edge {edge.issue} {edge.type} {edge.depends_on}"] = {}  # an edge has no other columns
-    for seq, issue_id, mutation in tables.mutations():
-        rows[f"mutation of event {seq}"] = {"issue": issue_id, **msgspec.structs.asdict(mutation)}
-    return rows
 
 
 MAX_LINE_BYTES: Final = 1 << 20  # an event within the limits of its fields is shorter

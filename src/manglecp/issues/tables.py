@@ -51,6 +51,12 @@ _LEASE_FIELDS: Final = model.Lease.__struct_fields__
 _LEASE_COLUMNS: Final = ("issue_id", *_LEASE_FIELDS[1:])  # the first field is ``issue``
 _MUTATION_COLUMNS: Final = model.MutationRecord.__struct_fields__
 _MUTATION_JSON_COLUMNS: Final = ("mutation", "session_refs", "trajectory_refs")
+_STATE: Final = (  # the tables of the state, their columns, and the name of a row
+    ("issue", _ISSUE_COLUMNS, "issue {id}"),
+    ("lease", _LEASE_COLUMNS, "lease on {issue_id}"),
+    ("dependency", ("issue_id", "type", "depends_on"), "edge {issue_id} {type} {depends_on}"),
+    ("mutation", ("seq", "issue_id", *_MUTATION_COLUMNS), "mutation of event {seq}"),
+)
 _SELECT_SPENT: Final = "SELECT 1 FROM mutation WHERE witness_id = ? OR call_id = ? LIMIT 1"
 _SELECT_ISSUE: Final = f"SELECT {', '.join(_ISSUE_COLUMNS)} FROM issue"
 _SELECT_EDGE: Final = "SELECT issue_id, type, depends_on FROM dependency"
@@ -156,17 +162,14 @@ class IssueTables:
         """Return whether an event was authorised by this witness, or by another witness of the same turn."""
         return self._execute(_SELECT_SPENT, (witness_id, call_id)).fetchone() is not None
 
-    def mutations(self) -> Iterator[tuple[int, str, model.MutationRecord]]:
-        """Yield event number, issue id and mutation. Raises :class:`.Unusable` for a damaged row."""
-        rows = self._execute(f"SELECT seq, issue_id, {', '.join(_MUTATION_COLUMNS)} FROM mutation ORDER BY seq")
-        for seq, issue_id, *row in rows:
-            values = dict(zip(_MUTATION_COLUMNS, row, strict=True))
-            try:
-                values |= {name: msgspec.json.decode(values[name]) for name in _MUTATION_JSON_COLUMNS}
-                mutation = msgspec.convert(values, model.MutationRecord)
-            except ValueError:
-                raise Unusable(f"the mutation of event {seq} is damaged: it cannot be decoded") from None
-            yield seq, issue_id, mutation
+    def state_rows(self) -> dict[str, dict[str, Any]]:
+        """Return the columns of each row of the state, by a name for messages."""
+        rows: dict[str, dict[str, Any]] = {}
+        for table, columns, name in _STATE:
+            for values in self._execute(f"SELECT {', '.join(columns)} FROM {table}"):
+                row = dict(zip(columns, values, strict=True))
+                rows[name.format_map(row)] = row
+        return rows
 
     def head(self) -> Head:
         row = self._execute("SELECT seq, row_hash FROM issue_event ORDER BY seq DESC LIMIT 1").fetchone()

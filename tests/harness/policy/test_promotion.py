@@ -245,7 +245,10 @@ def test_the_right_is_for_one_promotion_once() -> None:
     ("edit", "message"),
     [
         (lambda d: d["evaluation"].update(passd=True), "evaluation.json: /passd: the key 'passd' is unknown"),
-        (lambda d: d["evaluation"].update(metrics={"f1": 7}), "evaluation.json: /metrics/f1: 7 is not between 0 and 1"),
+        (
+            lambda d: d["evaluation"].update(metrics={"f1": 7}),
+            "evaluation.json: /metrics/f1: 7 is greater than the maximum of 1",
+        ),
         (lambda d: d["red_team"].pop("probes"), "red_team.json: probes is missing"),
         (lambda d: d["instruction"].pop("requestedBy"), "instruction.json: requestedBy is missing"),
         (lambda d: d["approval"].update(evidenceKind="aproval"), "did you mean approval"),

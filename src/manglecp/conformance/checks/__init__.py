@@ -1,9 +1,13 @@
-"""The checks, in the order in which they run: by module, then as they are defined there."""
+"""The checks, in the order in which they run: those of the scripts, then those of each module."""
 
 from typing import Final
 
-from manglecp.conformance.checks import access, disclosure, facts, intents, invocations, messages, transports
+from manglecp.conformance.checks import disclosure, intents, invocations, transports
+from manglecp.conformance.scripts import read_scripts
 from manglecp.conformance.server_test import Check
 
-_MODULES: Final = (access, disclosure, messages, facts, intents, transports, invocations)
-CHECKS: Final = tuple(value for module in _MODULES for value in vars(module).values() if isinstance(value, Check))
+_MODULES: Final = (disclosure, intents, transports, invocations)
+CHECKS: Final = (
+    *read_scripts(),
+    *(value for module in _MODULES for value in vars(module).values() if isinstance(value, Check)),
+)

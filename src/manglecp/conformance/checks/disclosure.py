@@ -17,41 +17,12 @@ def _ranks(tools: list[dict[str, Any]]) -> dict[str, int]:
     return {str(tool.get("macro_id")): _RANK.get(str(tool.get("disclosure_level")), -1) for tool in tools}
 
 
-async def _note_levels(test: ServerTest, level: str, *rows: str) -> None:
-    """Record whether every tool has the level that the request prefers."""
-    for tool in await test.nonempty_tools(await test.usable_intent(), options={"disclosure_preference": level}):
-        seen_level = tool.get("disclosure_level")
-        test.note(("EVAL-33", *rows), seen_level == level, f"disclosure_level {level}", seen_level)
-
-
-@check("EVAL-33", "CONF-04", "TOOL-05")
-async def full_tools(test: ServerTest) -> None:
-    """With the preference full every tool is shown in full"""
-    await _note_levels(test, "full", "CONF-04", "TOOL-05")
-
-
-@check("EVAL-33", "CONF-07", "TOOL-06", "TOOL-07", level=2)
-async def shorter_tools(test: ServerTest) -> None:
-    """With the preferences condensed and minimal every tool has that level"""
-    await _note_levels(test, "condensed", "CONF-07", "TOOL-06")
-    await _note_levels(test, "minimal", "CONF-07", "TOOL-07")
-
-
-@check("EVAL-08", level=2)
-async def adaptive_by_default(test: ServerTest) -> None:
-    """Without a preference disclosure is adaptive"""
-    intent = await test.usable_intent()
-    adaptive = _ranks(await test.tools(intent, options={"disclosure_preference": "adaptive"}))
-    default = _ranks(await test.tools(intent))
-    test.note("EVAL-08", default == adaptive, f"the same as adaptive: {adaptive}", default)
-
-
 @check("EVAL-35", "SKILL-15", "OPEN-22", level=2)
 async def budgets(test: ServerTest) -> None:
     """A budget of tokens shows less of the tools, never more"""
     intent = await test.usable_intent()
     options = {"disclosure_preference": "full"}
-    unlimited_ranks = _ranks(await test.nonempty_tools(intent, options=options))
+    unlimited_ranks = _ranks(require(await test.tools(intent, options=options), "the intent returns no tools"))
     for budget in (5_000, 200, 60, 20, 5):
         ranks = _ranks(await test.tools(intent, options=options, constraints={"max_tokens_budget": budget}))
         holds = all(id_ in unlimited_ranks and rank <= unlimited_ranks[id_] for id_, rank in ranks.items())
@@ -116,16 +87,6 @@ _PREDICATE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.:]*")
 _SERVER_PATH: Final = re.compile(r"\.mg\b|(?:^|[\s\"'(])/(?:home|usr|opt|srv|var|root|etc|app)/")
 
 
-@check("EVAL-28", "SEC-31")
-async def hints_only_on_request(test: ServerTest) -> None:
-    """There are no proof hints unless they are requested"""
-    intent = await test.usable_intent()
-    for options in ({}, {"include_proof_hints": False}):
-        answer = await test.evaluate_successfully(intent, options=options)
-        is_absent = answer.payload.get("proof_hints") is None
-        test.note(("EVAL-28", "SEC-31"), is_absent, "no proof_hints", "proof_hints")
-
-
 @check(
     *("PROOF-01", "PROOF-02", "PROOF-03", "PROOF-04", "PROOF-06", "PROOF-08", "PROOF-09", "PROOF-10", "CONF-11"),
     level=3,
@@ -162,13 +123,3 @@ async def proof_hints(test: ServerTest) -> None:
     match = _SERVER_PATH.search(text)
     seen_text = match and text[max(0, match.start() - 20) : match.end() + 20]
     test.note("PROOF-09", match is None, "no paths of files", seen_text)
-
-
-@check("COV-01", "COV-03", "COV-04", "COV-05", "COV-10", level=3)
-async def rule_coverage(test: ServerTest) -> None:
-    """The extension returns the rule coverage on request"""
-    is_enabled = get_path(test.manifest, "extensions", "x-rule_coverage", "enabled") not in (None, False)
-    require(is_enabled, "the manifest has no extension x-rule_coverage that is enabled")
-    answer = await test.evaluate_successfully(await test.usable_intent(), options={"x-rule_coverage": True})
-    coverage = get_path(answer.payload, "diagnostics", "rule_coverage")
-    test.note(("COV-01", "COV-10"), isinstance(coverage, dict), "diagnostics.rule_coverage", coverage)

@@ -1,37 +1,16 @@
-"""Checks of the evaluation of intents. The ids (*rows*) are defined in ``docs/reference/requirements.md``."""
+"""Checks of intents and facts. The ids (*rows*) are defined in ``docs/reference/requirements.md``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from manglecp.conformance.checks.facts import comparable
-from manglecp.conformance.connections import get_objects, get_path, parse_instant
-from manglecp.conformance.server_test import DENIED_CODES, ServerTest, Untested, check, message, require
+from manglecp.conformance.connections import comparable, get_objects, get_path, parse_instant
+from manglecp.conformance.server_test import DENIED_CODES, ServerTest, check, require
 
 _REPETITIONS: Final = 100
 _NO_WINDOWS: Final = "the plan has no windows"
 _SLACK_MS: Final = 250  # an evaluation may take this much longer than its limit
-
-
-@check("CONF-04", "EVAL-27", "EVAL-13", "EVAL-14")
-async def planned_intents(test: ServerTest) -> None:
-    """Intents of the plan return the tools that it expects"""
-    if not test.plan.intents:
-        await test.usable_intent()
-        test.note(("CONF-04", "EVAL-27"), True)
-        return
-    denied_labels = {denied.intent.label for denied in test.plan.denied if denied.token is None}
-    for intent in test.plan.intents:
-        if intent.label in denied_labels:
-            continue
-        answer = await test.evaluate(intent)
-        test.note(("CONF-04", "EVAL-27"), answer.type == "intent_response", f"an answer to {intent.label}", answer)
-        names = [tool.get("name") for tool in answer.tools]
-        missing_names = [name for name in intent.expects if name not in names]
-        test.note("CONF-04", not missing_names, f"{', '.join(intent.expects)} for {intent.label}", names)
-        extra_names = [name for name in intent.absent if name in names]
-        expected = f"none of {', '.join(intent.absent)} for {intent.label}"
-        test.note(("EVAL-13", "EVAL-14"), not extra_names, expected, extra_names)
 
 
 @check("CONF-14", "CONF-15", "EVAL-18", "EVAL-11", "TOOL-02", time_factor=10)
@@ -60,47 +39,6 @@ async def determinism(test: ServerTest) -> None:
             test.note("EVAL-11", holds, f"facts_derived {first_count}", seen_count)
 
 
-@check("DATA-47", "EVAL-10", "NEXT-06")
-async def facts_are_not_kept(test: ServerTest) -> None:
-    """Facts of one request are gone in the next"""
-    with_facts = [intent for intent in test.plan.intents if intent.facts and intent.expects]
-    intent = require(with_facts, "the plan has no intent with facts and expected tools")[0]
-    before = await test.evaluate(intent, facts=[])
-    await test.evaluate_successfully(intent)
-    after = await test.evaluate(intent, facts=[])
-    rows = ("DATA-47", "EVAL-10", "NEXT-06")
-    is_same = (before.type, before.code, comparable(before)) == (after.type, after.code, comparable(after))
-    test.note(rows, is_same, f"the same as before without facts: {before}", after)
-
-
-@check("CONF-16", "CONF-17", "EVAL-20", "EVAL-17", "EVAL-24", "ERR-19", "ERR-40", "MANI-24", "EVAL-05")
-async def derivation_limit(test: ServerTest) -> None:
-    """Derivation stops at max_facts_created, and the error has the budget"""
-    intent = await test.usable_intent()
-    answer = await test.evaluate_successfully(intent)
-    derived_count = get_path(answer.payload, "diagnostics", "facts_derived")
-    if not isinstance(derived_count, int):
-        raise Untested("the server has no diagnostics.facts_derived")
-    require(derived_count > 10, f"the intent {intent.label} derives {derived_count} facts only")
-    for limit in (10, 0):
-        answer = await test.evaluate(intent, constraints={"max_facts_created": limit})
-        rows = ("CONF-16", "EVAL-20", "EVAL-17", "MANI-24", "EVAL-05")
-        test.note_error(
-            answer, "derivation_limit_exceeded", *rows, about=f"max_facts_created {limit}, of {derived_count} facts"
-        )
-        test.note("EVAL-24", "macro_tools" not in answer.payload, "no partial tools", answer.payload)
-        budget = answer.details.get("budget")
-        has_budget = isinstance(budget, dict) and budget.get("limit") == limit and "consumed" in budget
-        test.note("CONF-17", has_budget, f"details.budget with limit {limit} and consumed", answer.details)
-        has_flag = isinstance(answer.details.get("partial_results_available"), bool)
-        holds = has_flag and "suggestion" in answer.details
-        test.note("ERR-40", holds, "partial_results_available and suggestion", answer.details)
-    answer = await test.evaluate(intent, constraints={"max_facts_created": derived_count})
-    test.note("EVAL-20", answer.type == "intent_response", f"an answer under max_facts_created {derived_count}", answer)
-    answer = await test.evaluate(intent, constraints={"max_facts_created": None, "max_compute_ms": None})
-    test.note("EVAL-05", answer.type == "intent_response", "null accepted as no constraint", answer)
-
-
 @check("EVAL-22", "ERR-18", "TRANS-18")
 async def compute_limit(test: ServerTest) -> None:
     """Evaluation stops at max_compute_ms"""
@@ -115,19 +53,6 @@ async def compute_limit(test: ServerTest) -> None:
     test.note_error(answer, "evaluation_timeout", "EVAL-22", about="max_compute_ms 0")
     if answer.status is not None:
         test.note("TRANS-18", answer.status == 408, "status 408", answer.status)
-
-
-@check("EVAL-30", "OPEN-21")
-async def fewer_tools(test: ServerTest) -> None:
-    """No more tools than max_tools_returned, and no error"""
-    intent = await test.usable_intent()
-    all_ids = {tool.get("macro_id") for tool in await test.tools(intent)}
-    for limit in (0, 1, 2):
-        answer = await test.evaluate(intent, constraints={"max_tools_returned": limit})
-        ids = {tool.get("macro_id") for tool in answer.tools}
-        test.note("OPEN-21", answer.type == "intent_response", "an answer", answer)
-        holds = len(ids) <= limit and ids <= all_ids
-        test.note("EVAL-30", holds, f"{limit} tools at most", sorted(map(str, ids)))
 
 
 @check("EVAL-25", "DATA-32", "DATA-33", "EVAL-04")
@@ -145,21 +70,6 @@ async def evaluation_time(test: ServerTest) -> None:
         test.note(("DATA-33", "EVAL-04"), is_present, "about the present time", time_used)
 
 
-@check("EVAL-15", "EVAL-16", "CONF-07", "OPEN-21", level=2)
-async def rivals_and_needs(test: ServerTest) -> None:
-    """Only one of two rivals is returned, and no tool without the tool that it needs"""
-    cases = [intent for intent in test.plan.intents if intent.rivals or intent.needs]
-    for intent in require(cases, "the plan names no rivals and no needs"):
-        for limit in (None, 1, 2):
-            tools = await test.tools(intent, constraints={"max_tools_returned": limit})
-            names = [tool.get("name") for tool in tools]
-            for pair in intent.rivals:
-                test.note(("EVAL-15", "CONF-07"), not set(pair) <= set(names), f"one of {' and '.join(pair)}", names)
-            for tool, needed_tool in intent.needs:
-                holds = tool not in names or needed_tool in names
-                test.note(("EVAL-16", "CONF-07", "OPEN-21"), holds, f"{tool} not without {needed_tool}", names)
-
-
 @check("EVAL-21", "ERR-20", "ERR-40", level=2)
 async def interval_limit(test: ServerTest) -> None:
     """A fact at more times than max_intervals_per_atom is refused"""
@@ -172,56 +82,6 @@ async def interval_limit(test: ServerTest) -> None:
     test.note("ERR-40", isinstance(answer.details.get("budget"), dict), "details.budget", answer.details)
     answer = await test.evaluate(intent, facts=facts, constraints={"max_intervals_per_atom": 100})
     test.note("EVAL-21", answer.type == "intent_response", "an answer under max_intervals_per_atom 100", answer)
-
-
-@check("EVAL-31", "MANI-13")
-async def unknown_intents(test: ServerTest) -> None:
-    """An intent that occurs in no rule returns no tools; a server may refuse it with a code of its own"""
-    answer = await test.request(message("intent_request", {"intent": {"name": "conformance_no_such_intent"}}))
-    require(answer.code not in DENIED_CODES, "policy refuses unknown intents")
-    has_no_tools = not answer.tools and (answer.type == "intent_response" or str(answer.code).startswith("x-"))
-    test.note(("EVAL-31", "MANI-13"), has_no_tools, "an answer without tools", answer)
-
-
-@check("EVAL-09", "SEC-03")
-async def validation_comes_first(test: ServerTest) -> None:
-    """A request with an invalid fact is not evaluated"""
-    intent = await test.usable_intent()
-    invalid_fact = {"pred": "_manglecp_internal", "args": []}
-    constraints = {"max_facts_created": 0}  # evaluation would exceed this limit
-    answer = await test.evaluate(intent, facts=[*intent.facts, invalid_fact], constraints=constraints)
-    test.note(("EVAL-09", "SEC-03"), answer.code == "reserved_predicate", "the error of the fact, not a limit", answer)
-
-
-@check("EVAL-41", "EVAL-14")
-async def clients_do_not_decide(test: ServerTest) -> None:
-    """A client cannot assert the facts that decide about tools"""
-    intent = await test.usable_intent()
-    expected_tools = comparable(await test.evaluate_successfully(intent))
-    assertable = {schema["predicate"] for schema in test.predicate_schemas}
-    for name in sorted({"mandatory", "selected", "allowed", "client_permission"} - assertable):
-        args = ["x", 100] if name == "selected" else ["x"]
-        answer = await test.evaluate(intent, facts=[*intent.facts, {"pred": name, "args": args}])
-        has_no_effect = answer.type == "error" or comparable(answer) == expected_tools
-        test.note(("EVAL-41", "EVAL-14"), has_no_effect, f"no effect of the fact {name}", answer)
-
-
-@check("DATA-31", "DATA-32", "DATA-34", "CONF-07", level=2)
-async def windows(test: ServerTest) -> None:
-    """A tool is offered while its facts are recent, and not afterwards"""
-    for window in require(test.plan.windows, _NO_WINDOWS):
-        for time, is_offered in ((window.inside, True), (window.outside, False)):
-            names = [tool.get("name") for tool in await test.tools(window.intent, eval_time=time)]
-            expected = f"{window.tool} {'at' if is_offered else 'not at'} {time}"
-            rows = ("DATA-31", "DATA-32", "DATA-34", "CONF-07")
-            test.note(rows, (window.tool in names) == is_offered, expected, names)
-
-
-@check("MANI-18", "CONF-07", level=2, needs_credential=False)
-async def temporal_reasoning(test: ServerTest) -> None:
-    """From level 2 on a server reasons about time"""
-    flag = get_path(test.manifest, "capabilities", "temporal")
-    test.note(("MANI-18", "CONF-07"), flag is True, "capabilities.temporal true", flag)
 
 
 @check("TOOL-17", "TOOL-18", "TOOL-19", "CONF-11", level=3)
@@ -249,3 +109,63 @@ def _are_in_order(*times: float | None) -> bool:
     """Return whether no time is missing and none is after its successor."""
     valid_times = [time for time in times if time is not None]
     return len(valid_times) == len(times) and valid_times == sorted(valid_times)
+
+
+@check("SEC-27")
+async def tools_depend_on_intents(test: ServerTest) -> None:
+    """Different intents return different tools"""
+    names_by_intent: dict[str, frozenset[str]] = {}
+    for intent in test.plan.intents:
+        answer = await test.evaluate(intent)
+        if answer.type == "intent_response":
+            names_by_intent[intent.label] = frozenset(str(tool.get("name")) for tool in answer.tools)
+    require(len(names_by_intent) >= 2, "the plan has fewer than two intents that can be evaluated")
+    test.note("SEC-27", len(set(names_by_intent.values())) > 1, "other tools for another intent", names_by_intent)
+
+
+@check("MANI-14", "OPEN-18", "ERR-12")
+async def required_facts(test: ServerTest) -> None:
+    """An intent is refused without the facts that it requires"""
+    descriptions = [item for item in get_objects(test.manifest, "intents") if item.get("required_facts")]
+    require(descriptions, "no intent requires facts")
+    intent = await test.usable_intent()
+    for item in descriptions:
+        name, required_names = item["name"], item["required_facts"]
+        answer = await test.evaluate(intent, intent={"name": name}, facts=[])
+        if answer.code in DENIED_CODES:
+            continue
+        test.note_error(answer, "invalid_facts", "MANI-14", about=f"{name} without {required_names}")
+        missing_names = answer.details.get("missing_facts")
+        holds = isinstance(missing_names, list) and set(required_names) <= set(missing_names)
+        test.note("OPEN-18", holds, f"missing_facts {required_names}", answer.details)
+
+
+@check("DATA-07", "DATA-08", "DATA-10", "DATA-11", "ERR-12")
+async def named_arguments(test: ServerTest) -> None:
+    """Named arguments mean the same as those in order; unknown and missing names are refused"""
+    is_supported = get_path(test.manifest, "capabilities", "named_args") is True
+    intent = await test.usable_intent()
+    names = {schema["predicate"]: schema["arg_names"] for schema in test.predicate_schemas if schema.get("arg_names")}
+    facts = [_name_arguments(fact, names) for fact in intent.facts]
+    named_facts = [fact for fact in facts if fact.get("pred") in names and "named_args" in fact]
+    require(named_facts, "the plan has no facts of predicates with arg_names")
+    answer = await test.evaluate(intent, facts=facts)
+    if not is_supported:
+        test.note_error(answer, "invalid_facts", "DATA-11", about="named_args, which the manifest does not offer")
+        return
+    tools = comparable(await test.evaluate_successfully(intent))
+    test.note(("DATA-07", "DATA-08", "DATA-11"), comparable(answer) == tools, "the same tools with named_args", answer)
+    arguments = named_facts[0]["named_args"]
+    cases = {"an unknown name": {**arguments, "conformance": 1}, "a missing name": dict(list(arguments.items())[1:])}
+    for about, wrong_arguments in cases.items():
+        wrong_fact = {"pred": named_facts[0]["pred"], "named_args": wrong_arguments}
+        answer = await test.evaluate(intent, facts=[*intent.facts, wrong_fact])
+        test.note("DATA-10", answer.type == "error" and bool(answer.violations), f"invalid_facts for {about}", answer)
+
+
+def _name_arguments(fact: Mapping[str, Any], names: Mapping[str, list[str]]) -> Mapping[str, Any]:
+    """Return the fact with its arguments by name, if ``names`` has the argument names of its predicate."""
+    if fact.get("pred") not in names or "args" not in fact:
+        return fact
+    other_members = {member: value for member, value in fact.items() if member != "args"}
+    return {**other_members, "named_args": dict(zip(names[fact["pred"]], fact["args"], strict=False))}

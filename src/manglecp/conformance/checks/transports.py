@@ -1,4 +1,4 @@
-"""Checks of the manifest and the transports.
+"""Checks of the manifest, the transports and the sizes of messages.
 
 The ids of requirements in ``@check`` are called *rows*: rows of the tables in ``docs/reference/requirements.md``.
 """
@@ -7,39 +7,25 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, Final
 
 from manglecp.client import ConnectionLost, StdioTransport
-from manglecp.conformance.connections import ServerMessage, get_objects, get_path
+from manglecp.conformance.connections import ServerMessage, get_objects
 from manglecp.conformance.server_test import (
     BUSY_CODES,
-    HTTP,
     SESSIONS,
     ServerTest,
     check,
     encode,
-    invocation_message,
     message,
     require,
 )
 
-
-@check("CONF-01", "MANI-05", needs_credential=False)
-async def level_is_declared(test: ServerTest) -> None:
-    """The manifest declares the level that is tested, or a higher one"""
-    declared_level = get_path(test.manifest, "protocol", "conformance_level")
-    is_enough = isinstance(declared_level, int) and declared_level >= test.report.level
-    test.note("CONF-01", is_enough, f"conformance_level {test.report.level} or more", declared_level)
+_UNKNOWN_INTENT: Final = {"intent": {"name": "conformance_envelope"}}  # a valid payload; it returns no tools
 
 
-@check("MANI-13", "MANI-12", needs_credential=False)
-async def intents_are_listed(test: ServerTest) -> None:
-    """The manifest lists intents, each once"""
-    intents = test.manifest.get("intents")
-    test.note("MANI-13", isinstance(intents, list) and bool(intents), "the primary intents", intents)
-    names = [intent.get("name") for intent in get_objects(test.manifest, "intents")]
-    test.note("MANI-12", len(set(map(str, names))) == len(names), "each intent once", names)
+def _request(**changes: Any) -> dict[str, Any]:
+    return message("intent_request", _UNKNOWN_INTENT, **changes)
 
 
 @check("CONF-12", "MANI-16", "DATA-50", level=2, needs_credential=False)
@@ -57,132 +43,6 @@ async def predicates_are_described(test: ServerTest) -> None:
         lists = [schema[name] for name in ("arg_types", "arg_names") if schema.get(name)]
         holds = all(len(items) == schema["arity"] for items in lists)
         test.note("DATA-50", holds, "as many arg_types and arg_names as arguments", schema)
-
-
-@check("CONF-12", level=3, needs_credential=False)
-async def extensions_are_announced(test: ServerTest) -> None:
-    """Rule coverage and structured facts are announced as extensions"""
-    extensions = test.manifest.get("extensions")
-    keys = list(extensions) if isinstance(extensions, dict) else []
-    text = str(extensions)  # names and descriptions; the specification prescribes neither
-    test.note("CONF-12", "coverage" in text, "an extension that announces rule coverage", keys)
-    test.note("CONF-12", "structured" in text or "clause" in text, "an extension that announces structured facts", keys)
-
-
-@check("MANI-20", "MANI-22", level=3, needs_credential=False)
-async def external_predicates(test: ServerTest) -> None:
-    """External predicates are described"""
-    externals = get_path(test.manifest, "capabilities", "external_predicates")
-    for external in require(externals, "the server declares no external predicates"):
-        is_described = isinstance(external, dict) and {"predicate", "arity", "description"} <= set(external)
-        test.note("MANI-20", is_described, "predicate, arity and description", external)
-        flag = external.get("deterministic", True) if isinstance(external, dict) else None
-        test.note("MANI-22", isinstance(flag, bool), "deterministic as true or false", flag)
-
-
-_UNKNOWN_INTENT = {"intent": {"name": "conformance_http"}}
-_ORIGIN = "https://conformance.example"
-
-
-@check("TRANS-10", "TRANS-11", "TRANS-29", "MANI-01", "MANI-11", transports=HTTP, needs_credential=False)
-async def well_known(test: ServerTest) -> None:
-    """The manifest is at its well-known path, as a message, and its addresses end in /evaluate and /invoke"""
-    connection = await test.http()
-    response = await connection.http_request("GET", connection.manifest_url)
-    test.note("TRANS-10", response.status_code == 200, "status 200", response.status_code)
-    answer = await connection.open()
-    test.note(("MANI-01", "TRANS-29"), answer.type == "manifest", "a message of the type manifest", answer)
-    for endpoint in ("evaluate", "invoke"):
-        path = urlsplit(connection.endpoint_url(endpoint)).path
-        test.note(("TRANS-11", "MANI-11"), path.endswith(f"/{endpoint}"), f"an address that ends in /{endpoint}", path)
-
-
-@check("MANI-35", transports=HTTP, needs_credential=False)
-async def caching(test: ServerTest) -> None:
-    """The manifest can be cached, and revalidated with its ETag"""
-    connection = await test.http()
-    response = await connection.http_request("GET", connection.manifest_url)
-    control, tag = response.headers.get("cache-control", ""), response.headers.get("etag")
-    test.note("MANI-35", "max-age=" in control or "no-cache" in control, "Cache-Control max-age or no-cache", control)
-    if not test.note("MANI-35", bool(tag), "an ETag", tag):
-        return
-    response = await connection.http_request("GET", connection.manifest_url, headers={"if-none-match": str(tag)})
-    holds = response.status_code == 304 and not response.content
-    test.note("MANI-35", holds, "304 without a body", response.status_code)
-    response = await connection.http_request("GET", connection.manifest_url, headers={"if-none-match": '"conformance"'})
-    test.note("MANI-35", response.status_code == 200, "200 for another tag", response.status_code)
-
-
-@check("TRANS-13", transports=HTTP)
-async def bodies_are_json(test: ServerTest) -> None:
-    """A body with a content type other than JSON is refused"""
-    connection = await test.http()
-    data = encode(message("intent_request", _UNKNOWN_INTENT))
-    for content_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        answer = await connection.request(data, headers={"content-type": content_type})
-        test.note("TRANS-13", answer.type == "error", f"an error for Content-Type: {content_type}", answer)
-    answer = await connection.request(data, headers={"content-type": "application/json; charset=utf-8"})
-    test.note("TRANS-13", answer.status not in (406, 415), "application/json with a charset accepted", answer)
-    answer = await connection.request(data, headers={"accept": "text/html, application/json;q=0.5"})
-    test.note("TRANS-13", answer.status not in (406, 415), "an Accept that includes application/json accepted", answer)
-
-
-@check("TRANS-14", "TRANS-15", transports=HTTP)
-async def errors_are_messages(test: ServerTest) -> None:
-    """The body of an error response is an error message, and its status is 4xx or 5xx"""
-    connection = await test.http()
-    for data in (b"", b"{", encode(message("intent_request", {})), encode(message("x-none"))):
-        answer = await connection.request(data)
-        holds = answer.type == "error" and answer.status is not None and answer.status >= 400
-        test.note(("TRANS-14", "TRANS-15"), holds, "an error message with an error status", answer)
-
-
-@check("SEC-16", "WIRE-15", transports=HTTP)
-async def no_session_messages(test: ServerTest) -> None:
-    """The endpoint /evaluate refuses authenticate, cancel and invocations"""
-    for row, request in (
-        ("SEC-16", message("authenticate", {"scheme": "bearer", "token": "conformance"})),
-        ("SEC-16", message("cancel", {"request_id": "conformance"}, id=None)),
-        ("WIRE-15", invocation_message("conformance-none", {})),
-    ):
-        answer = await test.request(request, "evaluate")
-        test.note(row, answer.type == "error", f"an error for {request['type']} at /evaluate", answer)
-
-
-@check("SEC-26", transports=HTTP)
-async def nothing_lists_tools(test: ServerTest) -> None:
-    """No address lists the tools"""
-    connection = await test.http()
-    credentials = test.plan.credentials.headers_of(test.plan.credentials.token)
-    for endpoint in ("evaluate", "invoke"):
-        endpoint_url = connection.endpoint_url(endpoint)
-        parent = endpoint_url.rsplit("/", 1)[0]
-        for url in (endpoint_url, f"{parent}/tools", f"{parent}/macros"):
-            response = await connection.http_request("GET", url, headers=credentials)
-            lists_tools = response.status_code < 400 and b"macro_id" in response.content
-            test.note("SEC-26", not lists_tools, f"no list of tools at {url}", response.status_code)
-
-
-@check("TRANS-22", transports=HTTP, needs_credential=False)
-async def origins_with_credentials(test: ServerTest) -> None:
-    """A server that requires authentication does not let in every origin"""
-    require(test.auth_required, "the server requires no authentication")
-    connection = await test.http()
-    for method, url in (("GET", connection.manifest_url), ("OPTIONS", connection.endpoint_url("evaluate"))):
-        headers = {"origin": _ORIGIN, "access-control-request-method": "POST"}
-        response = await connection.http_request(method, url, headers=headers)
-        allowed_origin = response.headers.get("access-control-allow-origin")
-        test.note("TRANS-22", allowed_origin != "*", "no Access-Control-Allow-Origin: *", allowed_origin)
-
-
-@check("SEC-37", transports=HTTP, needs_credential=False)
-async def odd_requests(test: ServerTest) -> None:
-    """Paths and methods that do not exist are errors of the client"""
-    connection = await test.http()
-    url = connection.endpoint_url("evaluate")
-    for method, wrong_url in (("GET", f"{url}/conformance-none"), ("DELETE", url)):
-        status = (await connection.http_request(method, wrong_url)).status_code
-        test.note("SEC-37", 400 <= status < 500, f"a status of 4xx for {method} {wrong_url}", status)
 
 
 _CONCURRENT_REQUESTS = 20
@@ -284,3 +144,58 @@ async def end_of_input(test: ServerTest) -> None:
         status = await process.wait()
         test.note("TRANS-26", status == 0, "exit status 0", status)
         test.note(("TRANS-23", "TRANS-24"), True)  # a violation would have raised InvalidMessage
+
+
+@check("WIRE-14", "OPEN-59", level=2, transports=SESSIONS)
+async def cancels_are_notifications(test: ServerTest) -> None:
+    """A cancel of an unknown request is ignored, and one without request_id is malformed"""
+    connection = await test.session()
+    await connection.write(encode(message("cancel", {"request_id": "conformance-nobody"}, id=None)))
+    next_request = _request()
+    answer = await test.request(next_request)
+    holds = answer.id == next_request["id"]
+    test.note(("WIRE-14", "OPEN-59"), holds, "no answer to a cancel of an unknown request", answer)
+    cancel = message("cancel", {}, id=None)
+    answer = await test.request(cancel)
+    test.note_error(answer, "malformed_message", "OPEN-59", about="a cancel without request_id")
+    test.note("OPEN-59", answer.has_null_id, "id null on the error for it", answer)
+
+
+_GUARANTEED_BYTES: Final = 16 << 20  # every server accepts messages of this size
+_MAX_SENT_BYTES: Final = 64 << 20  # a higher limit of the server is not tested
+
+
+def _request_of_size(size_bytes: int) -> bytes:
+    data = encode(_request())
+    return data[:-1] + b" " * (size_bytes - len(data)) + b"}"
+
+
+@check("WIRE-21", time_factor=3)
+async def large_messages(test: ServerTest) -> None:
+    """A message of 16 MiB is accepted"""
+    small_answer = await test.request(_request_of_size(1_000))
+    sizes, limit = [_GUARANTEED_BYTES], test.manifest_limit("max_message_bytes")
+    if _GUARANTEED_BYTES < limit <= _MAX_SENT_BYTES:
+        sizes.append(limit)
+    for size in sizes:
+        answer = await test.request(_request_of_size(size))
+        is_same = (answer.type, answer.code) == (small_answer.type, small_answer.code)
+        test.note("WIRE-21", is_same, f"for {size} bytes the same answer as to a small message: {small_answer}", answer)
+
+
+@check("WIRE-22", "ERR-07", "MANI-24", "CONF-03", time_factor=3)
+async def too_large_messages(test: ServerTest) -> None:
+    """A message beyond limits.max_message_bytes is refused"""
+    limit = test.manifest_limit("max_message_bytes")
+    require(limit < _MAX_SENT_BYTES, f"limits.max_message_bytes is {limit}")
+    rows = ("WIRE-22", "MANI-24", "CONF-03")
+    try:
+        answer = await test.request(_request_of_size(limit + 1))
+    except ConnectionLost:  # the server may close the connection
+        test.note(rows, True)
+        await test.disconnect()
+        return
+    about = f"{limit + 1} bytes, one more than limits.max_message_bytes"
+    test.note_error(answer, "message_too_large", *rows, about=about)
+    answer = await test.request(_request())
+    test.note("WIRE-22", answer.code != "message_too_large", "the next message accepted", answer)

@@ -4,7 +4,7 @@ A *package* is a set of documents (tools, callers, rendering, evaluation, …). 
 constraints of a turn. A *pin* fixes the package in force; only a promotion, which needs an evaluation and a red-team
 report, changes it.
 
-    shapes, kinds     validation; the kinds of documents and their consistency
+    schemas, kinds    validation; the kinds of documents and their consistency
     package           a package, its files, and what it supplies to a turn; the built-in ``observe`` and ``work``
     promotion         pins and promotions
 """

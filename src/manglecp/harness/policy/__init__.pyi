@@ -19,4 +19,4 @@ from .promotion import (
     read_pin as read_pin,
     read_reports as read_reports,
 )
-from .shapes import PolicyError as PolicyError
+from .schemas import PolicyError as PolicyError

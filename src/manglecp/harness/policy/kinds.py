@@ -14,33 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from manglecp.base.diagnostic import FileLocation
-from manglecp.base.json import Uncanonical
-from manglecp.base.text import normalize_word
 from manglecp.harness.canonical_v1 import digest_v1 as digest
-from manglecp.harness.classes import BACKOFFS, ESCALATIONS, RETRY_KINDS, RetryKind
-from manglecp.harness.constraints import PATTERNS, ROLES, STAGES, TIERS, TRACE_MODES, GovernanceProfile
-from manglecp.harness.evidence import Handoff
-from manglecp.harness.policy.shapes import (
-    Problems,
-    Shape,
-    any_json,
-    flag,
-    integer,
-    items,
-    number,
-    one_of,
-    records,
-    sequence,
-    table,
-    table_of,
-    text,
-    words,
-)
-
-METRICS: Final = ("precision", "recall", "f1")
-CONTROLS: Final = tuple(
-    name for name in GovernanceProfile.__struct_encode_fields__ if name not in ("claimId", "claimed", "processorRef")
-)
+from manglecp.harness.classes import RETRY_KINDS, RetryKind
+from manglecp.harness.policy.schemas import Complete, Problems
 
 Document: TypeAlias = Mapping[str, Any]
 Documents: TypeAlias = Mapping[str, Document]  # the documents, by kind
@@ -51,57 +27,25 @@ Contradictions: TypeAlias = Iterator[tuple[str, str]]  # (JSON pointer into the 
 class DocumentKind:
     name: str  # the name of the file, without its extension
     decides: str  # what the document decides, for the reference
-    shape: Shape
     inline_field: str | None = None  # the field of the call spec that holds the document
     digest_field: str | None = None  # the field of the call spec that holds the digest of the document
     document_name: str | None = None  # the name of the document in ``policyDocuments``
     required: bool = False
     check: Callable[[Document, Documents], Contradictions] = lambda _document, _documents: iter(())
     """Yields the contradictions within the document, and those with other documents of the package."""
+    complete: Complete = lambda *_: None
 
 
-def _read_tool(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Read a tool of the catalogue; if it has a schema, compute or verify the schema digest."""
-    tool = _TOOL_SHAPE(value, place, problems)
-    if not isinstance(tool, dict):
-        return tool
-    if "inputSchema" not in tool:
-        if "schemaDigest" not in tool:
-            problems.add(place, "schemaDigest or inputSchema is missing")
-        return tool
-    try:
-        schema_digest = digest(tool["inputSchema"])
-    except Uncanonical as error:
-        problems.add(FileLocation(place.file, pointer=f"{place.pointer}/inputSchema{error.path}"), error.reason)
-    else:
-        if tool.setdefault("schemaDigest", schema_digest) != schema_digest:
-            problems.add(place / "schemaDigest", f"the digest of inputSchema is {schema_digest}")
-    return tool
-
-
-def _read_stages(value: Any, place: FileLocation, problems: Problems) -> Any:
-    stages = words(STAGES, least=1)(value, place, problems)
-    return [stage for stage in STAGES if stage in stages]
-
-
-def _open_word(value: Any, place: FileLocation, problems: Problems) -> Any:
-    """Read a word of an open vocabulary, such as stop reasons: providers may add new words."""
-    word = text(value, place, problems)
-    return normalize_word(word) if isinstance(word, str) else word
-
-
-_TOOL_SHAPE: Final = table(
-    {"toolName": text},
-    optional={
-        "schemaDigest": text,
-        "inputSchema": lambda value, _place, _problems: value,
-        "allowed": flag,
-        "description": text,
-    },
-)
-
-MANIFEST: Final = table({"name": text, "version": text}, optional={"description": text})
-"""The file ``package``: name and version of the package."""
+def _digest_schemas(document: dict[str, Any], place: FileLocation, problems: Problems) -> None:
+    """Compute or verify the schema digest of each tool that has a schema."""
+    for index, tool in enumerate(document["tools"]):
+        if "inputSchema" in tool:
+            schema_digest = digest(tool["inputSchema"])
+            if tool.setdefault("schemaDigest", schema_digest) != schema_digest:
+                where = place / "tools" / index / "schemaDigest"
+                problems.add(where, f"the digest of inputSchema is {schema_digest}")
+        elif "schemaDigest" not in tool:
+            problems.add(place / "tools" / index, "schemaDigest or inputSchema is missing")
 
 
 def _find_unknown_tools(names: Iterable[str], pointer: str, documents: Documents) -> Contradictions:
@@ -199,144 +143,55 @@ def _check_retry(policy: Document, _: Documents) -> Contradictions:
 
 
 _TABLE: Final = (
-    DocumentKind("tools", "the tools, which of them may be called, and the schema of each",
-        table(
-            {"catalogId": text, "tools": records(_read_tool, "toolName")},
-            optional={"parserProfileId": text, "parserProfiles": items(), "requireResultProvenance": flag},
-        )),
+    DocumentKind("tools", "the tools, which of them may be called, and the schema of each", complete=_digest_schemas),
     DocumentKind("callers", "the allowed callers of each tool: the model directly, or a program",
-        table({"tools": table_of(items(least=1))}),
         digest_field="allowedCallersDigest", document_name="allowedCallers", check=_check_tools),
     DocumentKind("examples", "the example inputs that are shown with each tool",
-        table({"tools": table_of(sequence(any_json))}),
         digest_field="toolExampleDigest", document_name="toolExamples", check=_check_tools),
     DocumentKind("deferral", "which tools are loaded at once and which have to be searched for",
-        table({"eager": items(), "deferred": items()}),
         digest_field="deferPolicyDigest", document_name="deferPolicy", check=_check_deferral),
     DocumentKind("filter", "whether results may be filtered before the model sees them",
-        table({"mode": one_of(("allowed", "required", "forbidden"))}, optional={"tools": items()}),
         inline_field="preContextFilterPolicy", check=_check_tools),
     DocumentKind("parallel", "whether calls may fan out, and how wide",
-        table({"allowed": flag}, optional={"maxBranches": integer(1), "expectedBranches": integer(1)}),
         inline_field="parallelPolicy", check=_check_parallel),
-    DocumentKind("transport", "how calls and outputs travel",
-        table(optional={"parallelToolCalls": flag, "ordering": one_of(("strict", "any"))}),
-        inline_field="toolTransportPolicy"),
+    DocumentKind("transport", "how calls and outputs travel", inline_field="toolTransportPolicy"),
     DocumentKind("truncation", "how much of a result is kept, and what shows the cut",
-        table({"strategy": one_of(("middle", "head", "tail"))}, optional={"maxBytes": integer(1), "marker": text}),
         inline_field="toolResponseTruncationPolicy"),
     DocumentKind("render", "the view of a result for the operator and for the model, and where it is injected",
-        table({"operatorView": text, "reminderView": text}, optional={"injectionPoints": items(_open_word, least=1)}),
         digest_field="toolRenderProtocolDigest", document_name="toolRenderProtocol", required=True),
     DocumentKind("boundary", "where a shell may work, and how files may be edited",
-        table(optional={"allowedEditSurfaces": items(), "shellEditsForbidden": flag, "workdirRoots": items()}),
         inline_field="executionBoundaryPolicy"),
-    DocumentKind("sandbox", "the profile that a shell runs in",
-        table(
-            {"profile": text},
-            optional={"network": one_of(("none", "restricted", "open")), "writableRoots": items()},
-        )),
+    DocumentKind("sandbox", "the profile that a shell runs in"),
     DocumentKind("compaction", "whether a context may be compacted, and the references that must be carried forward",
-        table({"enabled": flag}, optional={"requiredCarryForwardRefs": items()}),
         digest_field="compactionPolicyDigest", document_name="compactionPolicy"),
     DocumentKind("queue", "how reminders are queued, batched and de-duplicated",
-        table(optional={"requiredQueueIds": items(), "dedup": flag, "maxBatchSize": integer(1)}),
         digest_field="reminderQueuePolicyDigest", document_name="reminderQueuePolicy", required=True),
     DocumentKind("views", "the views of the state that decisions rest on",
-        table(optional={
-            "views": table_of(table({"sourceRefs": items(least=1)}, optional={"description": text})),
-            "requiredStateViewIds": items(),
-        }),
         digest_field="stateViewPolicyDigest", document_name="stateViewPolicy", required=True, check=_check_views),
     DocumentKind("decomposition", "how work may be split, looped and fanned out",
-        table(
-            {"allowedPatterns": words(PATTERNS, least=1)},
-            optional={"maxFanOut": integer(1), "requireEscalationTrigger": flag},
-        ),
         digest_field="decompositionPolicyDigest", document_name="decompositionPolicy", required=True),
     DocumentKind("governance", "which controls a turn has to show, and whether it claims to be governed",
-        table({"claimed": flag}, optional={"requiredControls": words(CONTROLS)}),
         required=True, check=_check_governance),
     DocumentKind("guardrail-stages", "the stages that have to be decided in every turn",
-        table({"requiredStages": _read_stages}),
         digest_field="guardrailStagePolicyDigest", document_name="guardrailStagePolicy"),
     DocumentKind("eval-gate", "the measurements, and their data set, before a policy changes",
-        table({"dataset": text, "thresholds": table_of(number(0, 1), names=METRICS)}, optional={"profileRef": text}),
         digest_field="evalGatePolicyDigest", document_name="evalGatePolicy", check=_check_eval_gate),
     DocumentKind("red-team", "how a policy has to be attacked before it changes",
-        table({
-            "requiredPlugins": items(),
-            "requiredStrategies": items(),
-            "minProbes": integer(1),
-            "maxFailures": integer(0),
-        }),
         digest_field="redTeamPolicyDigest", document_name="redTeamPolicy"),
-    DocumentKind("observability", "where traces may go",
-        table(
-            {"mode": one_of(TRACE_MODES)},
-            optional={
-                "allowedModes": words(TRACE_MODES, least=1),
-                "zeroDataRetention": flag,
-                "processorRef": text,
-                "requireProcessorRef": flag,
-            },
-        ),
-        check=_check_observability),
+    DocumentKind("observability", "where traces may go", check=_check_observability),
     DocumentKind("risk-tiers", "the control profile of each risk tier, and where a human has to approve",
-        table({
-            "defaultTier": one_of(TIERS),
-            "tiers": table_of(table({"controlProfileRef": text}, optional={"humanCheckpoint": flag}), names=TIERS),
-        }),
         check=_check_risk),
     DocumentKind("scope", "what each role may read and write",
-        table({"roles": table_of(table(optional={"read": items(), "write": items()}), names=ROLES)}),
         digest_field="contextScopeDigest", document_name="contextScope"),
     DocumentKind("handoff", "the allowed targets of a handoff, and the artifacts that it carries",
-        table(
-            {"allowedTargets": items(), "requiredArtifactRefs": items(), "requireReturnPath": flag},
-            optional={
-                "allowedTargetsByRole": table_of(items(), names=ROLES),
-                "requireArtifactExistence": flag,
-                "requiredPacketFields": words(Handoff.__struct_encode_fields__),
-            },
-        ),
         digest_field="handoffContractDigest", document_name="handoffContract", check=_check_handoff),
     DocumentKind("mutation", "whether a turn may mutate, and with which claims",
-        table(
-            {"mode": one_of(("instruction_linked", "observe_only"))},
-            optional={"requiredCapabilityClaims": items(least=1)},
-        ),
         digest_field="mutationPolicyDigest", document_name="mutationPolicy", required=True),
     DocumentKind("stop", "the number of turns and iterations, and when a checkpoint is due",
-        table(optional={
-            "maxTurns": integer(0),
-            "maxIterations": integer(0),
-            "requireCheckpoint": flag,
-            "checkpointEveryTurns": integer(1),
-        }),
         inline_field="stopPolicy", check=_check_stop),
     DocumentKind("protocol", "which stop reasons are handled, and what each one permits",
-        table(
-            {"handledStopReasons": items(_open_word, least=1)},
-            optional={"continuation": table_of(one_of(("continue", "resume", "extend", "stop")))},
-        ),
         inline_field="protocolStatePolicy", check=_check_protocol),
-    DocumentKind("retry", "how often each failure class may be tried again, and what follows",
-        table({
-            "rules": records(
-                table(
-                    {
-                        "ruleId": text,
-                        "classes": words(tuple(RETRY_KINDS), least=1),
-                        "maxAttempts": integer(1),
-                        "escalationAction": one_of(ESCALATIONS),
-                    },
-                    optional={"backoffClass": one_of(BACKOFFS)},
-                ),
-                "ruleId",
-            ),
-        }),
-        check=_check_retry),
+    DocumentKind("retry", "how often each failure class may be tried again, and what follows", check=_check_retry),
 )  # fmt: skip
 
 KINDS: Final = {kind.name: kind for kind in _TABLE}

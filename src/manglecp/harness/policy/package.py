@@ -23,8 +23,8 @@ from manglecp.base.json import Uncanonical
 from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
 from manglecp.harness.classes import RetryPolicy
 from manglecp.harness.constraints import GOVERNANCE_CLAIM_ID, PATTERNS, TIERS
-from manglecp.harness.policy.kinds import KINDS, MANIFEST, check_consistency
-from manglecp.harness.policy.shapes import Problems
+from manglecp.harness.policy.kinds import KINDS, check_consistency
+from manglecp.harness.policy.schemas import Problems, read_document
 
 NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
 """Names the rules by which the harness normalises evidence."""
@@ -333,8 +333,9 @@ def _validate(
     """
     contents: dict[str, Any] = {}
     for name, content in decoded_documents.items():
-        shape = MANIFEST if name == _MANIFEST else KINDS[name].shape
-        contents[name] = shape(_remove_own_digest(content, places[name], problems), places[name], problems)
+        document = _remove_own_digest(content, places[name], problems)
+        complete = KINDS[name].complete if name in KINDS else lambda *_: None
+        contents[name] = read_document(name, document, places[name], problems, complete)
     for name in (_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)):
         if name not in places:
             problems.add(FileLocation(name), "the document is missing")

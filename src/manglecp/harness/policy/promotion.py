@@ -21,25 +21,11 @@ import msgspec
 
 from manglecp.base.diagnostic import FileLocation
 from manglecp.harness.canonical_v1 import canonical, digest_v1 as digest
-from manglecp.harness.constraints import STAGES, TIERS
+from manglecp.harness.constraints import STAGES
 from manglecp.harness.judgement import judge
-from manglecp.harness.policy.kinds import KINDS, METRICS
+from manglecp.harness.policy.kinds import KINDS
 from manglecp.harness.policy.package import HarnessCall, PolicyPackage, package_of, pick, read_json
-from manglecp.harness.policy.shapes import (
-    PolicyError,
-    Problems,
-    Shape,
-    any_json,
-    flag,
-    integer,
-    items,
-    number,
-    one_of,
-    sequence,
-    table,
-    table_of,
-    text,
-)
+from manglecp.harness.policy.schemas import PolicyError, Problems, read_document
 from manglecp.harness.states import MutationReady, TurnBlocked, WrongMutation, redeem, replay_turn
 
 ACTION: Final = "policy.promote"
@@ -165,45 +151,19 @@ def _history_row(number: int, previous_hash: str | None, members: Mapping[str, A
     return {**row, "rowHash": digest(row)}
 
 
-def _text_or_null(value: Any, place: FileLocation, problems: Problems) -> Any:
-    return value if value is None else text(value, place, problems)
-
-
-_IDENTITY_SHAPE: Final = {"name": text, "version": text, "packageDigest": text}
-_ROW_SHAPE: Final = table(
-    {
-        "number": integer(0),
-        "previousHash": _text_or_null,
-        "act": one_of(("pin", "promote")),
-        "at": text,
-        **_IDENTITY_SHAPE,
-        "rowHash": text,
-    },
-    optional={"instructionRef": text, "inputRefs": items(), "joinWitnessRef": text},
-)
-_PIN_SHAPE: Final = table(
-    {
-        "pinKind": one_of((_PIN_KIND,)),
-        **_IDENTITY_SHAPE,
-        "documents": table_of(table({"digest": text, "content": any_json})),
-        "history": sequence(_ROW_SHAPE),
-    }
-)
-
-
 def read_pin(data: bytes, file: str = "pin") -> Pin:
     """Return the pin of a JSON file; ``file`` is its name in messages. Raises :class:`.PolicyError`."""
     problems = Problems()
     place = FileLocation(file)
     decoded = read_json(data, place, problems)
     problems.raise_if_any()
-    pin = _PIN_SHAPE(decoded, place, problems)
+    pin = read_document("pin", decoded, place, problems)
     problems.raise_if_any()
     if not pin["history"]:
         problems.add(place / "history", "the history is empty")
         problems.raise_if_any()
     package = _read_pinned_package(pin, place, problems)
-    # The hash covers the row as it was written, before its shape normalised it.
+    # The hash covers the row as it was written, before it was normalised.
     for index, (row, written_row) in enumerate(zip(pin["history"], decoded["history"], strict=True)):
         previous_hash = pin["history"][index - 1]["rowHash"] if index else None
         hashed_members = {name: value for name, value in written_row.items() if name != "rowHash"}
@@ -237,54 +197,6 @@ def _read_pinned_package(pin: Mapping[str, Any], place: FileLocation, problems: 
     if pin["packageDigest"] != package.digest:
         problems.add(place / "packageDigest", f"the digest of the documents is {package.digest}")
     return package
-
-
-_MAX_TOKENS: Final = 2**53  # larger numbers are not exact in JSON
-
-_REPORT_SHAPES: Final[dict[str, Shape]] = {
-    "evaluation": table(
-        {"packageDigest": text, "dataset": text, "passed": flag, "metrics": table_of(number(0, 1), names=METRICS)},
-        optional={
-            "profileRef": text,
-            "datasetLineageRef": text,
-            "graderConfigLineageRef": text,
-            "metricThresholdsRef": text,
-            "loading": table(
-                {
-                    "samples": integer(1),
-                    "accuracyBefore": number(0, 1),
-                    "accuracyAfter": number(0, 1),
-                    "tokensBefore": number(0, _MAX_TOKENS),
-                    "tokensAfter": number(0, _MAX_TOKENS),
-                }
-            ),
-        },
-    ),
-    "redTeam": table(
-        {
-            "packageDigest": text,
-            "passed": flag,
-            "plugins": items(),
-            "strategies": items(),
-            "probes": integer(0),
-            "failures": integer(0),
-        },
-        optional={"reportRef": text},
-    ),
-    "instruction": table(
-        {"packageDigest": text, "pinnedDigest": text, "intent": text, "requestedBy": text, "capabilityClaims": items()},
-        optional={
-            "evidenceKind": text,
-            "automated": flag,
-            "selfEvolution": table(
-                optional={"maxAttempts": integer(1), "terminalEscalation": text, "rollbackRef": text}
-            ),
-        },
-    ),
-    "approval": table(
-        {"packageDigest": text, "tier": one_of(TIERS), "approvedBy": text}, optional={"evidenceKind": text}
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +243,7 @@ def read_reports(
         elif kind in documents:
             problems.add(place, f"a second {kind}")
         else:
-            documents[kind] = _REPORT_SHAPES[kind](document, place, problems)
+            documents[kind] = read_document(f"{kind}-report", document, place, problems)
     problems.raise_if_any()
     instruction, approval = documents.get("instruction"), documents.get("approval")
     return Reports(documents["evaluation"], documents["redTeam"], instruction, approval)
