@@ -8,10 +8,12 @@ from random import Random
 import pytest
 
 from manglecp.base.source import Source
+from manglecp.mangle.engine.views import Rounds
 from manglecp.mangle.explain import Explainer, Node
 from manglecp.mangle.facts import Fact, TimedArgs
 from manglecp.mangle.model import Limits, Origin
 from manglecp.mangle.program import Program
+from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import Name
 from tests.mangle.naive import BareModel
@@ -308,6 +310,9 @@ class Chain(BareModel):
         return [((i,), None) for i in range(self.length + 1)]
 
     stored_as_derived = facts
+
+    def rounds(self, component: Component, limits: Limits) -> Rounds:  # noqa: ARG002
+        return {("at", 1): {(i,): i for i in range(1, self.length + 1)}}
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> Chain:
         raise AssertionError((added, limits))  # what holds is explained without adding facts

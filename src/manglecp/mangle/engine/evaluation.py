@@ -15,7 +15,8 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from manglecp.mangle.engine.codegen import NotCompiled
@@ -31,7 +32,7 @@ from manglecp.mangle.engine.compiled import (
 )
 from manglecp.mangle.engine.interpreter import interpret
 from manglecp.mangle.engine.maintenance import maintain
-from manglecp.mangle.engine.views import NOTHING, FactTuple, FrozenFacts, GroupedView, Layer, View
+from manglecp.mangle.engine.views import NOTHING, FactTuple, FrozenFacts, GroupedView, Layer, RecordedView, Rounds, View
 from manglecp.mangle.errors import LimitError, ValueFault
 from manglecp.mangle.externals import ExternalCalls, Externals
 from manglecp.mangle.facts import Interval, coalesce
@@ -80,14 +81,29 @@ class Evaluation:
 
     def run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None = None) -> None:
         """Add given facts (and remove some, to make another base) and derive the consequences."""
-        deadline = None
-        if self.limits.seconds is not None:
-            deadline = watchdog.after(self.limits.seconds, self._out_of_time)
-        try:
+        with self._deadline():
             self._run(added, removed)
+
+    def rounds(self, component: CompiledComponent) -> Rounds:
+        """Evaluate a compiled component from its given facts; return the rounds. Raises NotCompiled."""
+        views = [RecordedView(FrozenFacts(self.all_given(i))) for i in component.heads]
+        for i, view in zip(component.heads, views, strict=True):
+            self.views[i] = view
+        with self._deadline():
+            self._fixpoint(component, self.compiled.generate(component, self.views, "full", recurs=True))
+        return {self.compiled.keys[i]: view.rounds for i, view in zip(component.heads, views, strict=True)}
+
+    @contextmanager
+    def _deadline(self) -> Iterator[None]:
+        """Stop the evaluation when its time is up."""
+        if self.limits.seconds is None:
+            yield
+            return
+        deadline = watchdog.after(self.limits.seconds, self._out_of_time)
+        try:
+            yield
         finally:
-            if deadline is not None:
-                watchdog.drop(deadline)
+            watchdog.drop(deadline)
 
     def _out_of_time(self) -> None:
         seconds = self.limits.seconds or 0

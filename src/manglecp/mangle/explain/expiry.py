@@ -24,11 +24,12 @@ from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.engine.plan import Scan, relation_premises, split_rule
 from manglecp.mangle.engine.views import View
 from manglecp.mangle.explain.instances import Instance, Instances, Support
-from manglecp.mangle.explain.search import MergedFact, Replay
+from manglecp.mangle.explain.search import Replays
 from manglecp.mangle.explain.solver import ModelSolver, read_goal
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.program import Rule, closure
+from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Key, Literal, Now, Operator, Premise, Variable, premise_variables
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
 
@@ -362,8 +363,8 @@ class Expiry:
             except NotCompiled:
                 self.rules[key] = None
         derivations: Derivations = {}
-        for entry in self._entries_of(Fact(key[0], args)):
-            below, end = self._derivation_of(entry)
+        for instance in self._instances_of(Fact(key[0], args)):
+            below, end = self._derivation_of(instance)
             derivations[below] = max(end, derivations.get(below, INT_MIN))
         return derivations
 
@@ -389,26 +390,26 @@ class Expiry:
         return Instances(self._solver, every_row=True)
 
     @cached_property
-    def _merges(self) -> dict[Key, Replay]:
-        """Replays of the components with merges, because the model lacks merged values whose consequences stay."""
-        program = self.model.program
-        by_key: dict[Key, Replay] = {}
-        for component in program.components:
-            if any(program.predicates[key].merge is not None for key in component.predicates):
-                by_key.update(dict.fromkeys(component.predicates, Replay(self._solver, component)))
-        return by_key
+    def _replays(self) -> Replays:
+        return Replays(self._solver)
 
-    def _entries_of(self, fact: Fact) -> Iterable[Instance | MergedFact]:
-        replay = self._merges.get(fact.key)
-        return (replay.log[fact],) if replay is not None and fact in replay.log else self._instances.of(fact)[0]
+    @cached_property
+    def _merging(self) -> dict[Key, Component]:
+        """The components with merges, whose facts may have no instance in the finished model."""
+        components = self.model.program.components
+        merging = (c for c in components if any(self.model.program.predicates[key].merge for key in c.predicates))
+        return {key: component for component in merging for key in component.predicates}
 
-    def _derivation_of(self, entry: Instance | MergedFact) -> tuple[tuple[Node, ...], int]:
+    def _instances_of(self, fact: Fact) -> Iterable[Instance]:
+        component = self._merging.get(fact.key)
+        logged = None if component is None else self._replays.instance(fact, component)
+        return self._instances.of(fact)[0] if logged is None else (logged,)
+
+    def _derivation_of(self, instance: Instance) -> tuple[tuple[Node, ...], int]:
         """Return the facts below a derivation, and its end. A premise on a time-limited predicate becomes a choice."""
-        if isinstance(entry, MergedFact):
-            return tuple((self.ids[fact.key], fact.args) for fact in entry.facts), FOREVER
         below: dict[Node, None] = {}
         derivation_end = FOREVER
-        for ground in entry.grounds:
+        for ground in instance.grounds:
             if not isinstance(ground, Support):
                 continue
             key = ground.literal.atom.key

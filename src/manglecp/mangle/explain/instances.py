@@ -151,9 +151,10 @@ class Instance:
     """A rule with values for its variables, and its grounds in written order.
 
     The grounds of an aggregate are the premises of the rows of its group, except ``omitted`` rows of a large group.
+    Without a rule, the grounds are the facts from which a value was merged.
     """
 
-    shape: Shape
+    shape: Shape | None
     row: Row  # the values of the head
     grounds: tuple[Ground, ...]
     omitted: int = 0
@@ -161,7 +162,7 @@ class Instance:
     @property
     def order_key(self) -> tuple[object, ...]:
         """Order by content, independent of the order of clauses."""
-        return (*self.shape.sort_key, row_key(self.row))
+        return () if self.shape is None else (*self.shape.sort_key, row_key(self.row))
 
     def facts(self) -> Iterator[Fact]:
         """Yield the facts of all options; may repeat."""

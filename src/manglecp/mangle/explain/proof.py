@@ -196,7 +196,7 @@ class Prover:
             else:
                 premises.update({premise: self._nodes[premise] for premise in chosen})
         instance = choice.instance
-        if instance is None:
+        if instance is None or instance.shape is None:
             return Node(fact.text, "derived", premises=tuple(premises.values()), ground=fact)
         shape = instance.shape
         bindings = shape.by_first_occurrence(instance.row)

@@ -5,41 +5,38 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
+import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
-from zlib import crc32
 
 from manglecp.mangle.declarations import Merge
-from manglecp.mangle.explain.instances import Absence, Ground, Instance, Instances, Option, cheapest_cover
+from manglecp.mangle.engine.views import Rounds
+from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, Support, cheapest_cover
 from manglecp.mangle.explain.solver import ModelSolver, index_by, row_key
 from manglecp.mangle.facts import Args, Fact, TimedArgs
 from manglecp.mangle.model import Index, Relation, program_facts
 from manglecp.mangle.program import Rule
 from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Key
+from manglecp.mangle.syntax import Atom, Key, Literal, Variable
 
 
 # A fact may have no instance in the finished model, because a merge discards values whose consequences stay. Then the
 # component is evaluated again, and every fact is logged when it first appears. Entries depend on earlier entries only,
 # so proofs from the log are well-founded.
-@dataclass(frozen=True, slots=True)
-class MergedFact:
-    """A value merged from these facts."""
-
-    facts: tuple[Fact, ...]
-
-
 class Replay(ModelSolver):
-    """A component, evaluated again over the finished model of the others, with a log of how each fact appeared."""
+    """A component, evaluated again over the finished model of the others, with a log of how each fact appeared.
+
+    A merged value is logged as an instance without a rule, whose grounds are the values that were merged.
+    """
 
     def __init__(self, solver: ModelSolver, component: Component) -> None:
         super().__init__(solver.model)
         self.deadline = solver.deadline
         self.answers = solver.answers.copy()
         self.own_keys = frozenset(key for key in component.predicates if not self.predicate(key).deferred)
-        self.log: dict[Fact, Instance | MergedFact] = {}  # how each fact appeared first
+        self.log: dict[Fact, Instance] = {}  # how each fact appeared first
         self._given: set[Fact] = set()
         self._instances = Instances(self, every_row=True)
         self._shapes = {id(s.rule): s for shapes in self._instances.shapes.values() for s in shapes}
@@ -80,22 +77,41 @@ class Replay(ModelSolver):
     def _merged(self, group: list[Args], args: Args, merge: Merge) -> list[Args]:
         result = super()._merged(group, args, merge)
         assert self._merging is not None
-        replaced = tuple(Fact(self._merging[0], old) for old in group if old not in result)
+        name, arity = self._merging
+        merged_values = [args, *(old for old in group if old not in result)]
+        literal = Literal(Atom(name, (Variable("_"),) * arity))
+        grounds = tuple(Support(literal, {}, (Option((Fact(name, value),)),)) for value in merged_values)
         for merged_args in result:
-            merged_fact = Fact(self._merging[0], merged_args)
+            merged_fact = Fact(name, merged_args)
             if merged_args not in group and merged_args != args and merged_fact not in self._given:
-                self.log.setdefault(merged_fact, MergedFact((Fact(self._merging[0], args), *replaced)))
+                self.log.setdefault(merged_fact, Instance(None, {}, grounds))
         return result
+
+
+class Replays:
+    """Replays of the components that the interpreter evaluates, made on demand."""
+
+    def __init__(self, solver: ModelSolver) -> None:
+        self.solver = solver
+        self._by_component: dict[Component, Replay] = {}
+
+    def instance(self, fact: Fact, component: Component) -> Instance | None:
+        """Return how a fact of the component appeared first; None if it was given, or does not appear."""
+        if component not in self._by_component:
+            self._by_component[component] = Replay(self.solver, component)
+        return self._by_component[component].log.get(fact)
 
 
 # The best proof has the fewest leaves, then the least height, then the least text. Facts are expanded into instances,
 # breadth first from the goal; then costs are settled per component, bottom-up, by Knuth's generalisation of Dijkstra's
 # algorithm. An instance costs more than its premises, so proofs are well-founded under recursion. Leaves count as often
 # as they are used; counting each once would be NP-hard. A search that reaches WORK instances takes the best proof from
-# these; if these make none, it expands instances depth first until there is a proof.
+# these; if these make none, each fact gets one instance whose premises the evaluation derived before the fact.
 ChosenFacts: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
+Expansion: TypeAlias = dict[Fact, list[Instance]]  # instances by the fact that they derive
 
 WORK: Final = 128  # instances that a search expands breadth first
+MAX_WORK: Final = 20_000  # the same, where only some given facts may be leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +120,7 @@ class Choice:
 
     leaf_count: int
     height: int
-    instance: Instance | None = None  # None for a leaf, and for a value merged from ``chosen``
+    instance: Instance | None = None  # None for a leaf
     chosen: tuple[ChosenFacts, ...] = ()  # one per ground of the instance
 
     @property
@@ -135,8 +151,8 @@ class Search:
         self.best: dict[Fact, Choice] = {}  # the best proof of every proved fact
         self.text: Callable[[Fact], str] = functools.cache(operator.attrgetter("text"))
         self._expanded: dict[Fact, tuple[list[Instance], bool]] = {}  # instances of a fact, and whether these are all
-        self._unprovable: set[Fact] = set()
-        self._replays: dict[int, Replay] = {}  # by component number
+        self._replays = Replays(solver)
+        self._rounds: dict[Component, Rounds | None] = {}
         self._tie_breaker = itertools.count()  # so that heap entries never compare facts
         self._component_numbers: dict[Key, int] = {}
         for number, component in enumerate(solver.program.components):
@@ -148,23 +164,16 @@ class Search:
 
     def prove(self, goals: Collection[Fact]) -> None:
         """Settle the goals and what they rest on. A fact without an entry in ``best`` cannot be proved."""
-        limit = WORK
-        expanded, is_whole = self._expand(goals, limit)
-        self._settle_all(expanded)
-        while not is_whole and any(goal not in self.best for goal in goals):
-            expanded, is_whole = self._expand_depth_first(goals, limit)
-            self._settle_all(expanded)
-            limit *= 2
-        if is_whole:
-            self._unprovable.update(fact for fact in expanded if fact not in self.best)
+        self._settle_all(self._expand(goals, WORK if self.using is None else MAX_WORK))
+        if any(goal not in self.best for goal in goals):
+            self._settle_all(self._expand_in_order(goals))
 
-    def _settle_all(self, facts: Iterable[Fact]) -> None:
-        by_component: dict[int, list[Fact]] = {}
-        for fact in facts:
-            by_component.setdefault(self.component_of(fact.key), []).append(fact)
+    def _settle_all(self, expansion: Expansion) -> None:
+        by_component: dict[int, Expansion] = {}
+        for fact, instances in expansion.items():
+            by_component.setdefault(self.component_of(fact.key), {})[fact] = instances
         for number in sorted(by_component):
             self._settle(number, by_component[number])
-            self._prove_from_replay(number, [fact for fact in by_component[number] if fact not in self.best])
 
     def is_leaf(self, fact: Fact) -> bool:
         """Return whether the fact is given and may be used; then it needs no proof, even if rules derive it."""
@@ -182,82 +191,92 @@ class Search:
             expanded = self._expanded[fact] = self.instances.of(fact, limit)
         return expanded
 
-    def _expand(self, goals: Iterable[Fact], work: int) -> tuple[list[Fact], bool]:
-        """Expand goals and what they rest on, breadth first; return the expanded facts and whether these are all."""
-        expanded: dict[Fact, None] = {}
+    def _needs_proof(self, fact: Fact) -> bool:
+        return fact not in self.best and not self.is_leaf(fact)
+
+    def _expand(self, goals: Iterable[Fact], work: int) -> Expansion:
+        """Expand goals and what they rest on, breadth first, into at most about ``work`` instances."""
+        expansion: Expansion = {}
         next_layer = dict.fromkeys(goals)
-        is_whole = True
         while next_layer:
-            layer = [fact for fact in next_layer if fact not in expanded and self._needs_search(fact)]
+            layer = [fact for fact in next_layer if fact not in expansion and self._needs_proof(fact)]
             if len(layer) > work:
                 layer.sort(key=self.text)
             next_layer = {}
             for fact in layer:
                 if work <= 0:
-                    return list(expanded), False
-                instances, is_all = self.expand(fact, work)
+                    return expansion
+                instances, _ = self.expand(fact, work)
                 work -= max(len(instances), 1)
-                is_whole &= is_all
-                expanded[fact] = None
+                expansion[fact] = instances
                 for instance in instances:
                     next_layer.update(dict.fromkeys(instance.facts()))
-        return list(expanded), is_whole
+        return expansion
 
-    def _needs_search(self, fact: Fact) -> bool:
-        return fact not in self.best and fact not in self._unprovable and not self.is_leaf(fact)
-
-    def _expand_depth_first(self, goals: Iterable[Fact], limit: int) -> tuple[list[Fact], bool]:
-        """Expand depth first until the goals have proofs; return the expanded facts and whether these are all."""
-        expanded: dict[Fact, None] = {}
-        proved: set[Fact] = set()
-        waiting: dict[Fact, list[tuple[Fact, dict[int, Ground]]]] = {}  # by fact: readers, and the grounds they lack
-        is_whole = True
-
-        def is_met(ground: Ground) -> bool:
-            options = () if isinstance(ground, Absence) else ground.options
-            return not options or any(
-                (any if option.demand.whole is None else all)(
-                    f in proved or not self._needs_search(f) for f in option.facts
-                )
-                for option in options
-            )
-
-        stack = [(goal, goal) for goal in goals]  # facts, each with the fact that needs it
+    def _expand_in_order(self, goals: Iterable[Fact]) -> Expansion:
+        """Expand goals and what they rest on into one instance each, which rests on facts derived earlier."""
+        expansion: Expansion = {}
+        stack = list(goals)
         while stack:
-            fact, reader = stack.pop()
-            if fact in expanded or fact in proved or reader in proved or not self._needs_search(fact):
+            fact = stack.pop()
+            if fact in expansion or not self._needs_proof(fact):
                 continue
-            instances, is_all = self.expand(fact, limit)
-            is_whole &= is_all
-            expanded[fact] = None
-            needed: dict[Fact, None] = {}
-            for instance in instances:
-                lacking = {i: ground for i, ground in enumerate(instance.grounds) if not is_met(ground)}
-                if not lacking:
-                    needed, newly_proved = {}, [fact]
-                    while newly_proved:
-                        done = newly_proved.pop()
-                        proved.add(done)
-                        for head, lacked in waiting.pop(done, ()):
-                            for i in [i for i, ground in lacked.items() if is_met(ground)]:
-                                del lacked[i]
-                            if not lacked and head not in proved:
-                                newly_proved.append(head)
-                    break
-                for ground in lacking.values():
-                    for other in (f for option in ground.options for f in option.facts):  # type: ignore[union-attr]
-                        waiting.setdefault(other, []).append((fact, lacking))
-                        needed[other] = None
-            # Sorted by a hash, so that no systematic order of names causes long detours.
-            stack += [(other, fact) for other in sorted(needed, key=lambda f: crc32(self.text(f).encode()))]
-        return list(expanded), is_whole and not proved.issuperset(goals)
+            instance, rounds = self._earliest(fact)
+            expansion[fact] = [] if instance is None else [instance]
+            for ground in () if instance is None else instance.grounds:
+                if not isinstance(ground, Absence):
+                    stack += self._earliest_facts(ground, rounds)
+        return expansion
 
-    def _settle(self, number: int, facts: list[Fact]) -> None:
+    def _earliest(self, fact: Fact) -> tuple[Instance | None, Rounds]:
+        """Return an instance of a fact that rests on facts derived earlier, and the rounds of the fact's component."""
+        number = self.component_of(fact.key)
+        component = self.solver.program.components[number] if number >= 0 else None
+        if component is None or self.solver.predicate(fact.key).deferred:
+            return next(iter(self.expand(fact, WORK)[0]), None), {}
+        if component not in self._rounds:
+            is_ordered = component.recursive or any(self.solver.predicate(key).merge for key in component.predicates)
+            limits = self.solver.limits_left()
+            self._rounds[component] = self.solver.model.rounds(component, limits) if is_ordered else {}
+        rounds = self._rounds[component]
+        if rounds is None:
+            return self._replays.instance(fact, component), {}
+        limit = WORK
+        while True:
+            instances, is_all = self.expand(fact, limit)
+            ordered = (one for one in instances if self._is_earlier(one, self._round(fact, rounds), rounds))
+            earliest = next(ordered, None)
+            if earliest is not None or is_all:
+                return earliest, rounds
+            limit *= 8
+
+    def _is_earlier(self, instance: Instance, than: float, rounds: Rounds) -> bool:
+        """Return whether an instance rests on facts that were derived earlier, as far as ``rounds`` knows these."""
+        supports = (ground for ground in instance.grounds if isinstance(ground, Support))
+        in_component = (support for support in supports if support.literal.atom.key in rounds)
+        return all(any(self._round(option.facts[0], rounds) < than for option in s.options) for s in in_component)
+
+    def _round(self, fact: Fact, rounds: Rounds) -> float:
+        if self.solver.is_given(fact):
+            return 0
+        return rounds.get(fact.key, {}).get((*fact.args, *(fact.interval or ())), math.inf)
+
+    def _earliest_facts(self, support: Support, rounds: Rounds) -> Sequence[Fact]:
+        """Return facts that satisfy a premise, those of the component derived first."""
+        if support.literal.atom.key in rounds:
+            facts = (option.facts[0] for option in support.options)
+            return [min(facts, key=lambda fact: self._round(fact, rounds))]
+        option = support.options[0]
+        if option.demand.whole is None:
+            return option.facts[:1]
+        return cheapest_cover(option, lambda fact: (self.text(fact),))
+
+    def _settle(self, number: int, expansion: Expansion) -> None:
         """Find the best proofs of the facts of one component, the cheapest first."""
         waiting: dict[Fact, list[tuple[_PendingInstance, int]]] = {}
         queue: list[tuple[Any, ...]] = []
-        for fact in facts:
-            for instance in self._expanded[fact][0]:
+        for fact, instances in expansion.items():
+            for instance in instances:
                 pending = _PendingInstance(fact, instance, [None] * len(instance.grounds))
                 if self._choose_outside(number, pending, waiting) and not pending.missing_count:
                     self._push(queue, fact, self._choice(instance, pending.chosen))
@@ -325,7 +344,7 @@ class Search:
         choices = [self.best[fact] for fact in facts]
         return sum([choice.leaf_count for choice in choices]), max([choice.height for choice in choices], default=0)
 
-    def _choice(self, instance: Instance | None, chosen: Sequence[ChosenFacts | None]) -> Choice:
+    def _choice(self, instance: Instance, chosen: Sequence[ChosenFacts | None]) -> Choice:
         leaf_count, height = self._cost(chosen)
         return Choice(leaf_count, height + 1, instance, tuple([c for c in chosen if c is not None]))
 
@@ -333,35 +352,3 @@ class Search:
         instance_order = () if choice.instance is None else choice.instance.order_key
         rank = (choice.leaf_count, choice.height, self.text(fact), instance_order, next(self._tie_breaker))
         heapq.heappush(queue, (*rank, fact, choice))
-
-    def _prove_from_replay(self, number: int, facts: list[Fact]) -> None:
-        """Prove facts of a component with a merge from a replay."""
-        if not facts or number < 0:
-            return
-        component = self.solver.program.components[number]
-        if all(self.solver.predicate(key).merge is None for key in component.predicates):
-            return
-        replay = self._replays.get(number)
-        if replay is None:
-            replay = self._replays[number] = Replay(self.solver, component)
-        needed: set[Fact] = set()  # facts of the component
-        outer_facts: list[Fact] = []
-        stack = list(facts)
-        while stack:
-            fact = stack.pop()
-            entry = replay.log.get(fact)
-            if self.component_of(fact.key) != number:
-                outer_facts.append(fact)
-            elif fact not in needed and not self.is_leaf(fact) and entry is not None:
-                needed.add(fact)
-                stack += entry.facts if isinstance(entry, MergedFact) else entry.facts()
-        self.prove(outer_facts)
-        for fact, entry in replay.log.items():
-            if fact not in needed or fact in self.best:
-                continue
-            if isinstance(entry, MergedFact):
-                chosen: list[ChosenFacts | None] = [entry.facts]
-            else:
-                chosen = [g if isinstance(g, Absence) else self.cheapest(g.options) for g in entry.grounds]
-            if None not in chosen:
-                self.best[fact] = self._choice(entry if isinstance(entry, Instance) else None, chosen)
