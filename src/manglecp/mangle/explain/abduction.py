@@ -10,7 +10,6 @@ call pattern, filled to the fixpoint.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
@@ -22,7 +21,7 @@ from manglecp.mangle.explain.candidates import Candidates, intervals_for
 from manglecp.mangle.explain.instances import free_ends
 from manglecp.mangle.explain.proof import NO_FACTS, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import row_key, satisfying_rows
+from manglecp.mangle.explain.solver import satisfying_rows
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
 from manglecp.mangle.matching import Matcher, Row, evaluate_term
 from manglecp.mangle.naive import distinct_rows
@@ -39,11 +38,10 @@ from manglecp.mangle.syntax import (
     premise_variables,
     term_variables,
 )
-from manglecp.mangle.values import Value
+from manglecp.mangle.values import Value, order_key
 
 Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for unknown ones
 RawKey: TypeAlias = Key | None  # the predicate that a rule reads as derived, not coalesced; see raw_key_of
-MAX_RANKED: Final = 1_000  # facts of one premise that are ranked; of more, only some are read
 FINAL_STEPS: Final = 10_000  # steps to collect partial results after all others are spent
 
 
@@ -171,7 +169,7 @@ class Abduction:
     def _satisfy(self, literal: Literal, row: Row, sets: MinimalSets) -> None:
         """Add the sets under which a premise holds, as far as the tables are filled."""
         for state in self._assume_premise(literal, State(row), raw=None, progress=sets):
-            for bound_state in self._bind_all_pending(state):
+            for bound_state in self._bind_pending(state, visible=()):
                 sets.add(bound_state.assumed)
 
     def _table(self, key: Key, pattern: Pattern) -> Table:
@@ -267,13 +265,14 @@ class Abduction:
                 return []
         transforms, head = shape.rule.clause.transforms, shape.rule.head
         visible = None if transforms else {v.name for v in term_variables(*head.args)}
-        return _distinct(bound_state for state in states for bound_state in self._bind_all_pending(state, visible))
+        return _distinct(bound_state for state in states for bound_state in self._bind_pending(state, visible=visible))
 
     def _pass_premise(self, premise: Premise, state: State, raw: RawKey, progress: MinimalSets) -> Iterator[State]:
         """Yield the states after a premise that the model or assumptions satisfy."""
         reads_relation = isinstance(premise, Literal) and not premise.atom.predicate.startswith(":")
         for ready in self._bind_pending(state, self._needed(premise, state.row)):
             rows = self._rows_in_model(premise, ready.row, raw if reads_relation else None)
+            self.effort.spend(len(rows))
             yield from (ready._replace(row=row) for row in rows)
             if not reads_relation:
                 continue
@@ -301,7 +300,7 @@ class Abduction:
         return names
 
     def _rows_in_model(self, premise: Premise, row: Row, raw: RawKey) -> list[Row]:
-        """Return the rows that satisfy a premise in the model; if there are too many, those with preferred values."""
+        """Return rows that satisfy a premise in the model; of too many, those with preferred values and the least."""
         own_row = {v.name: row[v.name] for v in premise_variables(premise) if v.name in row}
         cache_key = id(premise), tuple(own_row.items())
         if cache_key not in self._solved_rows:
@@ -310,28 +309,16 @@ class Abduction:
 
     def _solve(self, premise: Premise, row: Row, raw: RawKey) -> list[Row]:
         max_rows, preferred = self.candidates.max_rows, self.candidates.preferred
-        if max_rows is not None and self.solver.traits(premise).is_plain and isinstance(premise, Literal):
+        if isinstance(premise, Literal) and self.solver.traits(premise).is_plain:
             matcher, facts = self.solver.look_up(premise, row, raw)
-            if len(facts) > MAX_RANKED:
+            if len(facts) > max_rows:
+                self.is_partial = True
                 names = [arg.name for _, arg in matcher.free if not arg.anonymous]
-                starts = [{**row, name: value} for name in names for value in preferred]
+                starts = [{**row, name: value} for name in names for value in sorted(preferred, key=order_key)]
                 rows = [found for start in starts for found in self.solver.solutions(premise, start, raw, max_rows)]
                 rows = [{name: found[name] for name in (*row, *names)} for found in rows]
-                self.is_partial = True
-                return self._preferred(distinct_rows([*rows, *self.solver.solutions(premise, row, raw, max_rows)]))
-        return self._preferred(satisfying_rows(self.solver, premise, row, raw))
-
-    def _preferred(self, rows: list[Row]) -> list[Row]:
-        """Return the rows with the most preferred values, if there are too many."""
-        max_rows = self.candidates.max_rows
-        if max_rows is None or len(rows) <= max_rows:
-            return rows
-        self.is_partial = True
-
-        def rank(row: Row) -> tuple[object, ...]:
-            return -len(self.candidates.preferred.intersection(row.values())), row_key(row)
-
-        return heapq.nsmallest(max_rows, rows, key=rank)
+                return distinct_rows([*rows, *self.solver.solutions(premise, row, raw, max_rows)])[:max_rows]
+        return satisfying_rows(self.solver, premise, row, raw)
 
     def _assume_premise(self, premise: Literal, state: State, raw: RawKey, progress: MinimalSets) -> Iterator[State]:
         key = premise.atom.key
@@ -374,23 +361,20 @@ class Abduction:
         else:
             yield from (bound_state for bound_state, _ in self._facts(pending, state))
 
-    def _bind_pending(self, state: State, names: set[str]) -> Iterator[State]:
-        """Yield the states in which the pending premises with one of these variables have facts."""
-        pending = next((p for p in state.pending if not names.isdisjoint(p.free_variables(state.row))), None)
-        if pending is None:
-            yield state
-            return
-        rest = state._replace(pending=tuple(p for p in state.pending if p is not pending))
-        for bound_state, _ in self._facts(pending, rest):
-            yield from self._bind_pending(bound_state, names)
+    def _bind_pending(
+        self, state: State, names: Container[str] | None = None, visible: Container[str] | None = None
+    ) -> Iterator[State]:
+        """Yield the states in which the pending premises have facts, with ``names`` those with one of these variables.
 
-    def _bind_all_pending(self, state: State, visible: Container[str] | None = ()) -> Iterator[State]:
-        """Yield the states in which all pending premises have facts; ``visible`` as in :meth:`_facts`."""
-        if not state.pending:
-            yield state
-            return
-        for bound_state, _ in self._facts(state.pending[0], state._replace(pending=state.pending[1:]), visible):
-            yield from self._bind_all_pending(bound_state, visible)
+        ``visible`` as in :meth:`_facts`.
+        """
+        for pending in state.pending:
+            if names is None or any(name in names for name in pending.free_variables(state.row)):
+                rest = state._replace(pending=tuple(p for p in state.pending if p is not pending))
+                for bound_state, _ in self._facts(pending, rest, visible):
+                    yield from self._bind_pending(bound_state, names, visible)
+                return
+        yield state
 
     def _facts(
         self, pending: PendingGoal, state: State, visible: Container[str] | None = None

@@ -301,28 +301,16 @@ class Expiry:
         return fact.args in self.evaluation.views[self.ids[fact.key]]
 
     def _end(self, goal: Node) -> int:
-        """Settle the goal and the facts that it rests on: facts without cycles depth first, then the other facts."""
-        ends = self.ends
+        """Settle the goal and the facts that it rests on."""
         derivations_of: dict[Node, Derivations] = {}
         stack = [goal]
         while stack:
             node = stack.pop()
-            if node in ends:
-                continue
-            derivations = derivations_of.get(node)
-            if derivations is None:
+            if node not in self.ends and node not in derivations_of:
                 derivations = derivations_of[node] = _promising(self._derivations(node))
-                nodes = (other for below in derivations for other in below)
-                unsettled = [other for other in nodes if other not in ends and other not in derivations_of]
-                if unsettled:
-                    stack += [node, *unsettled]
-                    continue
-            end = _known_end(derivations, ends)
-            if end is not None:
-                ends[node] = end
-        if goal not in ends:
-            self._settle({node: derivations for node, derivations in derivations_of.items() if node not in ends})
-        return ends[goal]
+                stack += [other for below in derivations for other in below]
+        self._settle(derivations_of)
+        return self.ends[goal]
 
     def _settle(self, derivations_of: dict[Node, Derivations]) -> None:
         """Settle ends in descending order. A fact that rests only on itself stays unsettled."""
@@ -433,21 +421,6 @@ class Expiry:
         assert fact.interval is not None
         start, end = fact.interval
         return next((s, e) for s, e in self._solver.intervals(fact.key, fact.args) if s <= start and end <= e)
-
-
-def _known_end(derivations: Derivations, ends: Mapping[Node, int]) -> int | None:
-    """Return the latest end of the derivations; None if one rests on an unsettled fact."""
-    latest: int | None = None
-    for below, end in derivations.items():
-        for other in below:
-            below_end = ends.get(other)
-            if below_end is None:
-                return None
-            if below_end < end:
-                end = below_end
-        if latest is None or end > latest:
-            latest = end
-    return latest
 
 
 def _promising(derivations: Derivations) -> Derivations:
