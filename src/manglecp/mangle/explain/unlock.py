@@ -28,7 +28,7 @@ from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 MAX_FACTS: Final = 3  # facts in a set
-MAX_SETS: Final = 64  # sets of one result
+MAX_SETS: Final = 16  # sets of one result
 MAX_TRIES: Final = 1_000  # evaluations of the program with a set
 MAX_TRIES_OF_CALLERS: Final = 200  # MAX_TRIES for Explainer.unlock
 STEPS_PER_TRY: Final = 10  # the limit of abduction steps, per permitted try
