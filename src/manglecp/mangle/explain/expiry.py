@@ -1,8 +1,7 @@
 """Expiry: until when a fact holds if no new facts are added.
 
 A derivation holds until its first premise ends, a fact until its last derivation ends. Derivations are found backwards,
-only through rules that time can end, and ends are settled in descending order (a widest-path search), so no cycle
-supports itself.
+only through rules that time can end; the latest ends are a least fixpoint, so no cycle supports itself.
 
 Compiled functions find the derivations. For aggregates and for deferred, merged and external predicates, rule
 instances are used instead.
@@ -10,7 +9,6 @@ instances are used instead.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +21,7 @@ from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.engine.plan import Scan, relation_premises, split_rule
 from manglecp.mangle.engine.views import View
+from manglecp.mangle.explain.fixpoint import settle
 from manglecp.mangle.explain.instances import Instance, Instances, Support
 from manglecp.mangle.explain.search import Replays
 from manglecp.mangle.explain.solver import ModelSolver, read_goal
@@ -301,41 +300,34 @@ class Expiry:
         return fact.args in self.evaluation.views[self.ids[fact.key]]
 
     def _end(self, goal: Node) -> int:
-        """Settle the goal and the facts that it rests on."""
+        """Settle the goal and the facts that it rests on, each at its latest end. A fact cannot rest on itself only."""
+        ends = self.ends
         derivations_of: dict[Node, Derivations] = {}
+        readers: dict[Node, dict[Node, None]] = {}
         stack = [goal]
         while stack:
             node = stack.pop()
-            if node not in self.ends and node not in derivations_of:
-                derivations = derivations_of[node] = _promising(self._derivations(node))
-                stack += [other for below in derivations for other in below]
-        self._settle(derivations_of)
-        return self.ends[goal]
-
-    def _settle(self, derivations_of: dict[Node, Derivations]) -> None:
-        """Settle ends in descending order. A fact that rests only on itself stays unsettled."""
-        queue: list[tuple[int, int, Node]] = []
-        number = itertools.count()  # so that heap entries never compare nodes
-        # By unsettled fact, the derivations that use it: derived fact, end of the settled premises, unsettled premises.
-        waiting: dict[Node, list[tuple[Node, int, set[Node]]]] = {}
-        for node, derivations in derivations_of.items():
-            for below, end in derivations.items():
-                missing = {other for other in below if other not in self.ends}
-                end = min([end, *[self.ends[other] for other in below if other not in missing]])
-                if not missing:
-                    queue.append((-end, next(number), node))
-                for other in missing:
-                    waiting.setdefault(other, []).append((node, end, missing))
-        heapq.heapify(queue)
-        while queue:
-            negative_end, _, node = heapq.heappop(queue)
-            if node in self.ends:
+            if node in ends or node in derivations_of:
                 continue
-            self.ends[node] = -negative_end
-            for reader, end, missing in waiting.get(node, ()):
-                missing.discard(node)
-                if not missing:
-                    heapq.heappush(queue, (max(-end, negative_end), next(number), reader))  # the earlier of both ends
+            derivations_of[node] = _promising(self._derivations(node))
+            for below in derivations_of[node]:
+                for other in below:
+                    readers.setdefault(other, {})[node] = None
+                    stack.append(other)
+
+        def improve(node: Node) -> bool:
+            latest = ends.get(node, INT_MIN)
+            for below, end in derivations_of[node].items():
+                for other in below:
+                    end = min(end, ends.get(other, INT_MIN))
+                latest = max(latest, end)
+            if latest == ends.get(node, INT_MIN):
+                return False
+            ends[node] = latest
+            return True
+
+        settle(reversed(derivations_of), readers, improve)
+        return ends[goal]
 
     def _derivations(self, node: Node) -> Derivations:
         number, args = node

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.mangle.declarations import FactAcceptor
 from manglecp.mangle.engine.model import EvaluatedModel
+from manglecp.mangle.explain.fixpoint import settle
 from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, all_covers, helpful_facts
 from manglecp.mangle.explain.search import LEAF, Choice, Search
 from manglecp.mangle.explain.shape import RuleRef, bindings_json, with_bindings
@@ -287,12 +288,7 @@ class Supports:
                     readers.setdefault(other, {})[fact] = None
                     stack.append(other)
         lowest_first = sorted(self._sets, key=lambda fact: (self.search.component_of(fact.key), self.search.text(fact)))
-        dirty = dict.fromkeys(lowest_first)
-        while dirty:
-            fact = next(iter(dirty))
-            del dirty[fact]
-            if self._extend(fact):
-                dirty.update(readers.get(fact, {}))
+        settle(lowest_first, readers, self._extend)
 
     def _extend(self, fact: Fact) -> bool:
         """Add the sets of the instances of a fact to its sets; return whether one is new."""

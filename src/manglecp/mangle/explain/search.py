@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import heapq
-import itertools
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from manglecp.mangle.declarations import Merge
 from manglecp.mangle.engine.views import Rounds
+from manglecp.mangle.explain.fixpoint import settle
 from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, Support, cheapest_cover
 from manglecp.mangle.explain.solver import ModelSolver, index_by, row_key
 from manglecp.mangle.facts import Args, Fact, TimedArgs
@@ -103,9 +102,9 @@ class Replays:
 
 
 # The best proof has the fewest leaves, then the least height, then the least text. Facts are expanded into instances,
-# breadth first from the goal; then costs are settled per component, bottom-up, by Knuth's generalisation of Dijkstra's
-# algorithm. An instance costs more than its premises, so proofs are well-founded under recursion. Leaves count as often
-# as they are used; counting each once would be NP-hard. A search that reaches WORK instances takes the best proof from
+# breadth first from the goal; then the least costs are settled per component, bottom-up, to the fixpoint. An instance
+# costs more than its premises, so proofs are well-founded under recursion. Leaves count as often as they are used;
+# counting each once would be NP-hard. A search that reaches WORK instances takes the best proof from
 # these; if these make none, each fact gets one instance whose premises the evaluation derived before the fact.
 ChosenFacts: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
 Expansion: TypeAlias = dict[Fact, list[Instance]]  # instances by the fact that they derive
@@ -124,21 +123,15 @@ class Choice:
     chosen: tuple[ChosenFacts, ...] = ()  # one per ground of the instance
 
     @property
+    def rank(self) -> tuple[object, ...]:
+        return self.leaf_count, self.height, () if self.instance is None else self.instance.order_key
+
+    @property
     def premises(self) -> Iterator[Fact]:
         return (fact for chosen in self.chosen if not isinstance(chosen, Absence) for fact in chosen)
 
 
 LEAF: Final = Choice(leaf_count=1, height=0)
-
-
-@dataclass(slots=True)
-class _PendingInstance:
-    """An instance some of whose premises have no proof yet."""
-
-    fact: Fact
-    instance: Instance
-    chosen: list[ChosenFacts | None]  # one per ground; None without a proof
-    missing_count: int = 0  # grounds without a proof
 
 
 class Search:
@@ -153,7 +146,6 @@ class Search:
         self._expanded: dict[Fact, tuple[list[Instance], bool]] = {}  # instances of a fact, and whether these are all
         self._replays = Replays(solver)
         self._rounds: dict[Component, Rounds | None] = {}
-        self._tie_breaker = itertools.count()  # so that heap entries never compare facts
         self._component_numbers: dict[Key, int] = {}
         for number, component in enumerate(solver.program.components):
             self._component_numbers.update(dict.fromkeys(component.predicates, number))
@@ -173,7 +165,7 @@ class Search:
         for fact, instances in expansion.items():
             by_component.setdefault(self.component_of(fact.key), {})[fact] = instances
         for number in sorted(by_component):
-            self._settle(number, by_component[number])
+            self._settle(by_component[number])
 
     def is_leaf(self, fact: Fact) -> bool:
         """Return whether the fact is given and may be used; then it needs no proof, even if rules derive it."""
@@ -271,51 +263,23 @@ class Search:
             return option.facts[:1]
         return cheapest_cover(option, lambda fact: (self.text(fact),))
 
-    def _settle(self, number: int, expansion: Expansion) -> None:
-        """Find the best proofs of the facts of one component, the cheapest first."""
-        waiting: dict[Fact, list[tuple[_PendingInstance, int]]] = {}
-        queue: list[tuple[Any, ...]] = []
+    def _settle(self, expansion: Expansion) -> None:
+        """Find the best proofs of facts of one component; premises outside of it have their best proofs."""
+        readers: dict[Fact, dict[Fact, None]] = {}
         for fact, instances in expansion.items():
             for instance in instances:
-                pending = _PendingInstance(fact, instance, [None] * len(instance.grounds))
-                if self._choose_outside(number, pending, waiting) and not pending.missing_count:
-                    self._push(queue, fact, self._choice(instance, pending.chosen))
-        for fact in waiting:
-            if fact in self.best:
-                self._push(queue, fact, self.best[fact])
-        done: set[Fact] = set()
-        while queue:
-            *_, fact, choice = heapq.heappop(queue)
-            if fact in done:
-                continue
-            done.add(fact)
-            self.best.setdefault(fact, choice)
-            for pending, ground_index in waiting.get(fact, ()):
-                if pending.chosen[ground_index] is None:
-                    pending.chosen[ground_index] = (fact,)
-                    pending.missing_count -= 1
-                    if pending.missing_count == 0:
-                        self._push(queue, pending.fact, self._choice(pending.instance, pending.chosen))
+                for premise in instance.facts():
+                    readers.setdefault(premise, {})[fact] = None
 
-    def _choose_outside(
-        self, number: int, pending: _PendingInstance, waiting: dict[Fact, list[tuple[_PendingInstance, int]]]
-    ) -> bool:
-        """Choose facts for the premises outside of the component, and register the premises inside in ``waiting``.
-
-        Returns False if a premise cannot be proved.
-        """
-        inner_facts: list[tuple[Fact, int]] = []
-        for ground_index, ground in enumerate(pending.instance.grounds):
-            if not isinstance(ground, Absence) and self.component_of(ground.literal.atom.key) == number:
-                inner_facts += [(option.facts[0], ground_index) for option in ground.options]
-                pending.missing_count += 1
-                continue
-            pending.chosen[ground_index] = ground if isinstance(ground, Absence) else self.cheapest(ground.options)
-            if pending.chosen[ground_index] is None:
+        def improve(fact: Fact) -> bool:
+            choices = [choice for one in expansion.get(fact, ()) if (choice := self._choice(one)) is not None]
+            best = min(choices, key=lambda choice: choice.rank, default=LEAF)
+            if best is LEAF or (fact in self.best and self.best[fact].rank <= best.rank):
                 return False
-        for fact, ground_index in inner_facts:
-            waiting.setdefault(fact, []).append((pending, ground_index))
-        return True
+            self.best[fact] = best
+            return True
+
+        settle(reversed(expansion), readers, improve)
 
     def cheapest(self, options: Sequence[Option]) -> tuple[Fact, ...] | None:
         """Return the facts of the option with the best proofs; None if no option is proved."""
@@ -338,17 +302,19 @@ class Search:
         choice = self.best[fact]
         return choice.leaf_count, choice.height, self.text(fact)
 
-    def _cost(self, chosen: Iterable[ChosenFacts | None]) -> tuple[int, int]:
+    def _cost(self, chosen: Iterable[ChosenFacts]) -> tuple[int, int]:
         """Return the number of leaves and the height of chosen facts; a fact that occurs twice counts once."""
         facts = {fact for facts in chosen if isinstance(facts, tuple) for fact in facts}
         choices = [self.best[fact] for fact in facts]
         return sum([choice.leaf_count for choice in choices]), max([choice.height for choice in choices], default=0)
 
-    def _choice(self, instance: Instance, chosen: Sequence[ChosenFacts | None]) -> Choice:
+    def _choice(self, instance: Instance) -> Choice | None:
+        """Return the best proof by an instance; None if a premise has no proof yet."""
+        chosen: list[ChosenFacts] = []
+        for ground in instance.grounds:
+            facts = ground if isinstance(ground, Absence) else self.cheapest(ground.options)
+            if facts is None:
+                return None
+            chosen.append(facts)
         leaf_count, height = self._cost(chosen)
-        return Choice(leaf_count, height + 1, instance, tuple([c for c in chosen if c is not None]))
-
-    def _push(self, queue: list[tuple[Any, ...]], fact: Fact, choice: Choice) -> None:
-        instance_order = () if choice.instance is None else choice.instance.order_key
-        rank = (choice.leaf_count, choice.height, self.text(fact), instance_order, next(self._tie_breaker))
-        heapq.heappush(queue, (*rank, fact, choice))
+        return Choice(leaf_count, height + 1, instance, tuple(chosen))
