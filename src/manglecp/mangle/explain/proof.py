@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from manglecp.mangle.declarations import FactAcceptor
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.explain.fixpoint import settle
-from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, all_covers, helpful_facts
+from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, all_covers, option_of
 from manglecp.mangle.explain.search import LEAF, Choice, Search
 from manglecp.mangle.explain.shape import RuleRef, bindings_json, with_bindings
 from manglecp.mangle.explain.solver import ModelSolver
@@ -169,7 +169,7 @@ class Prover:
         raw = self.solver.intervals(goal.key, goal.args, raw=True)
         if goal.interval in raw:
             return Option((goal,))
-        return helpful_facts(Demand(goal.interval), goal.key, goal.args, raw)
+        return option_of(Demand(goal.interval), goal.key, goal.args, raw)
 
     def _node(self, goal: Fact) -> Node:
         best = self.search.best
