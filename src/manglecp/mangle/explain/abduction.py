@@ -104,7 +104,7 @@ class Table:
     pattern: Pattern
     answers: dict[TimedArgs, MinimalSets] = field(default_factory=dict)  # the assumptions of each fact
     progress: MinimalSets = field(default_factory=MinimalSets)  # sets whose effect on the pattern is unpredictable
-    readers: set[Table] = field(default_factory=set)  # tables to fill again when this table changes
+    readers: dict[Table, None] = field(default_factory=dict)  # tables to fill again when this table changes
 
     def matches(self, fact: TimedArgs) -> bool:
         return all(known is None or value == known for known, value in zip(self.pattern, fact[0], strict=True))
@@ -179,7 +179,7 @@ class Abduction:
             table = self._tables[key, pattern] = Table(key, pattern)
             self._unfilled[table] = None
         if self._filling is not None:
-            table.readers.add(self._filling)
+            table.readers[self._filling] = None
         return table
 
     def _fill(self) -> None:
@@ -192,7 +192,7 @@ class Abduction:
             finally:
                 self._filling = None
             if changed:
-                self._unfilled.update(dict.fromkeys(table.readers))
+                self._unfilled.update(table.readers)
 
     def _fill_table(self, table: Table) -> bool:
         """Apply the rules of a table once; return whether the table changed."""

@@ -21,14 +21,13 @@ from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.engine.plan import Scan, relation_premises, split_rule
 from manglecp.mangle.engine.views import View
+from manglecp.mangle.explain.derivation_order import DerivationOrder
 from manglecp.mangle.explain.fixpoint import settle
 from manglecp.mangle.explain.instances import Instance, Instances, Support
-from manglecp.mangle.explain.search import Replays
 from manglecp.mangle.explain.solver import ModelSolver, read_goal
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.program import Rule, closure
-from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Apply, Key, Literal, Now, Operator, Premise, Variable, premise_variables
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
 
@@ -370,19 +369,18 @@ class Expiry:
         return Instances(self._solver, every_row=True)
 
     @cached_property
-    def _replays(self) -> Replays:
-        return Replays(self._solver)
+    def _order(self) -> DerivationOrder:
+        return DerivationOrder(self._solver, self._instances.of)
 
     @cached_property
-    def _merging(self) -> dict[Key, Component]:
-        """The components with merges, whose facts may have no instance in the finished model."""
-        components = self.model.program.components
-        merging = (c for c in components if any(self.model.program.predicates[key].merge for key in c.predicates))
-        return {key: component for component in merging for key in component.predicates}
+    def _merging(self) -> set[Key]:
+        """The predicates of components with merges, whose facts may have no instance in the finished model."""
+        predicates = self.model.program.predicates
+        components = (component.predicates for component in self.model.program.components)
+        return {key for keys in components if any(predicates[key].merge for key in keys) for key in keys}
 
     def _instances_of(self, fact: Fact) -> Iterable[Instance]:
-        component = self._merging.get(fact.key)
-        logged = None if component is None else self._replays.instance(fact, component)
+        logged = self._order.logged(fact) if fact.key in self._merging else None
         return self._instances.of(fact)[0] if logged is None else (logged,)
 
     def _derivation_of(self, instance: Instance) -> tuple[tuple[Node, ...], int]:

@@ -3,109 +3,23 @@
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from manglecp.mangle.declarations import Merge
-from manglecp.mangle.engine.views import Rounds
+from manglecp.mangle.explain.derivation_order import DerivationOrder
 from manglecp.mangle.explain.fixpoint import settle
-from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, Support, cheapest_cover
-from manglecp.mangle.explain.solver import ModelSolver, index_by, row_key
-from manglecp.mangle.facts import Args, Fact, TimedArgs
-from manglecp.mangle.model import Index, Relation, program_facts
-from manglecp.mangle.program import Rule
-from manglecp.mangle.stratify import Component
-from manglecp.mangle.syntax import Atom, Key, Literal, Variable
-
-
-# A fact may have no instance in the finished model, because a merge discards values whose consequences stay. Then the
-# component is evaluated again, and every fact is logged when it first appears. Entries depend on earlier entries only,
-# so proofs from the log are well-founded.
-class Replay(ModelSolver):
-    """A component, evaluated again over the finished model of the others, with a log of how each fact appeared.
-
-    A merged value is logged as an instance without a rule, whose grounds are the values that were merged.
-    """
-
-    def __init__(self, solver: ModelSolver, component: Component) -> None:
-        super().__init__(solver.model)
-        self.deadline = solver.deadline
-        self.answers = solver.answers.copy()
-        self.own_keys = frozenset(key for key in component.predicates if not self.predicate(key).deferred)
-        self.log: dict[Fact, Instance] = {}  # how each fact appeared first
-        self._given: set[Fact] = set()
-        self._instances = Instances(self, every_row=True)
-        self._shapes = {id(s.rule): s for shapes in self._instances.shapes.values() for s in shapes}
-        self._merging: Key | None = None  # the predicate that is being merged
-        given = [fact for fact in program_facts(self.program, self.now) if fact.key in self.own_keys]
-        for key in self.own_keys:
-            facts = (Fact(key[0], *timed) for timed in self.model.derived(key))
-            given += [fact for fact in facts if self.model.origin(fact) is not None]
-        self._given.update(given)
-        for fact in given:
-            self.relation(fact.key).add(*fact.timed_args)
-        self.evaluate_component(component)
-
-    def relation(self, key: Key) -> Relation:
-        return self.relations.setdefault(key, Relation()) if key in self.own_keys else super().relation(key)
-
-    def index(self, key: Key, positions: tuple[int, ...], *, raw: bool = False) -> Index:
-        if key in self.own_keys and (key, raw, positions) not in self._indexes:
-            self._indexes[key, raw, positions] = index_by(positions, self.relation(key))
-        return super().index(key, positions, raw=raw)
-
-    def _apply(self, rule: Rule) -> list[TimedArgs]:
-        self._matchers.clear()  # they hold indexes of relations that have grown
-        self._indexes = {place: index for place, index in self._indexes.items() if place[0] not in self.own_keys}
-        shape = self._shapes[id(rule)]
-        derivations = self._instances.derivations(shape, {})
-        for timed_args, rows in derivations.items():
-            derived_fact = Fact(rule.head.predicate, *timed_args)
-            if derived_fact not in self.log and derived_fact not in self._given:
-                first = min(rows, key=lambda derived: row_key(derived.row))
-                self.log[derived_fact] = self._instances.instance(shape, first, {})
-        return list(derivations)
-
-    def _merge_into(self, key: Key, new_facts: list[Args], *, replace: bool = False) -> bool:
-        self._merging = key
-        return super()._merge_into(key, new_facts, replace=replace)
-
-    def _merged(self, group: list[Args], args: Args, merge: Merge) -> list[Args]:
-        result = super()._merged(group, args, merge)
-        assert self._merging is not None
-        name, arity = self._merging
-        merged_values = [args, *(old for old in group if old not in result)]
-        literal = Literal(Atom(name, (Variable("_"),) * arity))
-        grounds = tuple(Support(literal, {}, (Option((Fact(name, value),)),)) for value in merged_values)
-        for merged_args in result:
-            merged_fact = Fact(name, merged_args)
-            if merged_args not in group and merged_args != args and merged_fact not in self._given:
-                self.log.setdefault(merged_fact, Instance(None, {}, grounds))
-        return result
-
-
-class Replays:
-    """Replays of the components that the interpreter evaluates, made on demand."""
-
-    def __init__(self, solver: ModelSolver) -> None:
-        self.solver = solver
-        self._by_component: dict[Component, Replay] = {}
-
-    def instance(self, fact: Fact, component: Component) -> Instance | None:
-        """Return how a fact of the component appeared first; None if it was given, or does not appear."""
-        if component not in self._by_component:
-            self._by_component[component] = Replay(self.solver, component)
-        return self._by_component[component].log.get(fact)
-
+from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, cheapest_cover
+from manglecp.mangle.explain.solver import ModelSolver
+from manglecp.mangle.facts import Fact
+from manglecp.mangle.syntax import Key
 
 # The best proof has the fewest leaves, then the least height, then the least text. Facts are expanded into instances,
 # breadth first from the goal; then the least costs are settled per component, bottom-up, to the fixpoint. An instance
 # costs more than its premises, so proofs are well-founded under recursion. Leaves count as often as they are used;
-# counting each once would be NP-hard. A search that reaches WORK instances takes the best proof from
-# these; if these make none, each fact gets one instance whose premises the evaluation derived before the fact.
+# counting each once would be NP-hard. A search that reaches WORK instances takes the best proof from these; if these
+# make none, each fact gets one instance whose premises the evaluation derived before the fact.
 ChosenFacts: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
 Expansion: TypeAlias = dict[Fact, list[Instance]]  # instances by the fact that they derive
 
@@ -144,8 +58,7 @@ class Search:
         self.best: dict[Fact, Choice] = {}  # the best proof of every proved fact
         self.text: Callable[[Fact], str] = functools.cache(operator.attrgetter("text"))
         self._expanded: dict[Fact, tuple[list[Instance], bool]] = {}  # instances of a fact, and whether these are all
-        self._replays = Replays(solver)
-        self._rounds: dict[Component, Rounds | None] = {}
+        self._order = DerivationOrder(solver, self.expand)
         self._component_numbers: dict[Key, int] = {}
         for number, component in enumerate(solver.program.components):
             self._component_numbers.update(dict.fromkeys(component.predicates, number))
@@ -211,57 +124,11 @@ class Search:
         stack = list(goals)
         while stack:
             fact = stack.pop()
-            if fact in expansion or not self._needs_proof(fact):
-                continue
-            instance, rounds = self._earliest(fact)
-            expansion[fact] = [] if instance is None else [instance]
-            for ground in () if instance is None else instance.grounds:
-                if not isinstance(ground, Absence):
-                    stack += self._earliest_facts(ground, rounds)
+            if fact not in expansion and self._needs_proof(fact):
+                instance, premises = self._order.derivation(fact)
+                expansion[fact] = [] if instance is None else [instance]
+                stack += premises
         return expansion
-
-    def _earliest(self, fact: Fact) -> tuple[Instance | None, Rounds]:
-        """Return an instance of a fact that rests on facts derived earlier, and the rounds of the fact's component."""
-        number = self.component_of(fact.key)
-        component = self.solver.program.components[number] if number >= 0 else None
-        if component is None or self.solver.predicate(fact.key).deferred:
-            return next(iter(self.expand(fact, WORK)[0]), None), {}
-        if component not in self._rounds:
-            is_ordered = component.recursive or any(self.solver.predicate(key).merge for key in component.predicates)
-            limits = self.solver.limits_left()
-            self._rounds[component] = self.solver.model.rounds(component, limits) if is_ordered else {}
-        rounds = self._rounds[component]
-        if rounds is None:
-            return self._replays.instance(fact, component), {}
-        limit = WORK
-        while True:
-            instances, is_all = self.expand(fact, limit)
-            ordered = (one for one in instances if self._is_earlier(one, self._round(fact, rounds), rounds))
-            earliest = next(ordered, None)
-            if earliest is not None or is_all:
-                return earliest, rounds
-            limit *= 8
-
-    def _is_earlier(self, instance: Instance, than: float, rounds: Rounds) -> bool:
-        """Return whether an instance rests on facts that were derived earlier, as far as ``rounds`` knows these."""
-        supports = (ground for ground in instance.grounds if isinstance(ground, Support))
-        in_component = (support for support in supports if support.literal.atom.key in rounds)
-        return all(any(self._round(option.facts[0], rounds) < than for option in s.options) for s in in_component)
-
-    def _round(self, fact: Fact, rounds: Rounds) -> float:
-        if self.solver.is_given(fact):
-            return 0
-        return rounds.get(fact.key, {}).get((*fact.args, *(fact.interval or ())), math.inf)
-
-    def _earliest_facts(self, support: Support, rounds: Rounds) -> Sequence[Fact]:
-        """Return facts that satisfy a premise, those of the component derived first."""
-        if support.literal.atom.key in rounds:
-            facts = (option.facts[0] for option in support.options)
-            return [min(facts, key=lambda fact: self._round(fact, rounds))]
-        option = support.options[0]
-        if option.demand.whole is None:
-            return option.facts[:1]
-        return cheapest_cover(option, lambda fact: (self.text(fact),))
 
     def _settle(self, expansion: Expansion) -> None:
         """Find the best proofs of facts of one component; premises outside of it have their best proofs."""
