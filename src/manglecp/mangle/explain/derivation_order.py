@@ -98,11 +98,11 @@ class DerivationOrder:
         self._expand = expand
         self._rounds: dict[Component, Rounds | None] = {}  # None for an interpreted component
         self._replays: dict[Component, Replay] = {}
-        self._components = {key: component for component in solver.program.components for key in component.predicates}
 
     def logged(self, fact: Fact) -> Instance | None:
         """Return how a fact of an interpreted component appeared first; None if it was given, or does not appear."""
-        component = self._components[fact.key]
+        program = self.solver.program
+        component = program.components[program.component_numbers[fact.key]]
         if component not in self._replays:
             self._replays[component] = Replay(self.solver, component)
         return self._replays[component].log.get(fact)
@@ -126,9 +126,10 @@ class DerivationOrder:
 
     def _rounds_of(self, fact: Fact) -> Rounds | None:
         """Return the rounds of the fact's component, empty if every order will do; None if it is interpreted."""
-        component = self._components.get(fact.key)
-        if component is None or self.solver.predicate(fact.key).deferred:
+        program = self.solver.program
+        if fact.key not in program.component_numbers or self.solver.predicate(fact.key).deferred:
             return {}
+        component = program.components[program.component_numbers[fact.key]]
         if component not in self._rounds:
             is_ordered = component.recursive or any(self.solver.predicate(key).merge for key in component.predicates)
             limits = self.solver.limits_left()

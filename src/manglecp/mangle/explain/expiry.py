@@ -81,12 +81,11 @@ class ExpiryRules:
     def __init__(self, compiled: CompiledProgram) -> None:
         program = compiled.program
         self.predicates: Mapping[Key, Predicate] = program.predicates
-        self.rules: dict[Key, list[Rule]] = {}
+        self.rules = program.rules_by_head
         readers: dict[Key, set[Key]] = {}
         time_limited: set[Key] = set()
         for rule in program.rules:
             head = rule.head.key
-            self.rules.setdefault(head, []).append(rule)
             if program.predicates[head].temporal:
                 continue  # the facts of a temporal predicate have intervals of their own
             for premise in _positive_premises(rule):
@@ -250,7 +249,7 @@ def _name_wildcards(rule: Rule, time_limited: Collection[Key]) -> Rule:
         ]
         return replace(premise, atom=replace(premise.atom, args=tuple(args)))
 
-    return Rule(rule.clause, tuple(name_premise(premise) for premise in rule.premises))
+    return replace(rule, premises=tuple(name_premise(premise) for premise in rule.premises))
 
 
 BackwardRules: TypeAlias = dict[Any, list[BackwardRule]]

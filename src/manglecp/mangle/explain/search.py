@@ -59,13 +59,10 @@ class Search:
         self.text: Callable[[Fact], str] = functools.cache(operator.attrgetter("text"))
         self._expanded: dict[Fact, tuple[list[Instance], bool]] = {}  # instances of a fact, and whether these are all
         self._order = DerivationOrder(solver, self.expand)
-        self._component_numbers: dict[Key, int] = {}
-        for number, component in enumerate(solver.program.components):
-            self._component_numbers.update(dict.fromkeys(component.predicates, number))
 
     def component_of(self, key: Key) -> int:
         """Return the number of a predicate's component in evaluation order; -1 without rules."""
-        return self._component_numbers.get(key, -1)
+        return self.solver.program.component_numbers.get(key, -1)
 
     def prove(self, goals: Collection[Fact]) -> None:
         """Settle the goals and what they rest on. A fact without an entry in ``best`` cannot be proved."""

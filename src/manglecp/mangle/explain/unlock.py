@@ -23,7 +23,7 @@ from manglecp.mangle.explain.solver import DeadlineExceeded, ModelSolver
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import instant_text
-from manglecp.mangle.program import DependencyClosure, GivenFact
+from manglecp.mangle.program import GivenFact
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
@@ -52,7 +52,7 @@ class UnlockSearch:
         self.candidates = candidates
         self.tries_left = max_tries
         self.effort = Effort(max_tries * STEPS_PER_TRY, prover.solver.check_deadline)
-        self.dependencies = DependencyClosure(prover.model.program)
+        self.dependencies = prover.model.program.dependencies
         self.scope = self.dependencies.needs([goal.key])  # the predicates that can affect the goal
         # The results of an external predicate for inputs that the added facts cause are unknown.
         self.complete = not any(prover.solver.predicate(key).external for key in self.scope)
