@@ -229,9 +229,7 @@ class CompiledProgram:
         self.deferred_inputs: dict[int, frozenset[int]] = {}
         rules = program.rules_by_head
         self.components = [
-            self._component(
-                number, component, [r for key in component.predicates for r in program.rules_by_head.get(key, [])]
-            )
+            self._component(number, component, [r for key in component.predicates for r in rules.get(key, [])])
             for number, component in enumerate(program.components)
         ]
 
