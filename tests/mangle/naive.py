@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 
 from manglecp.mangle.engine.model import EvaluatedModel
-from manglecp.mangle.engine.views import FactTuple
+from manglecp.mangle.engine.views import FactTuple, Rounds
 from manglecp.mangle.errors import EvalError
 from manglecp.mangle.externals import ExternalCalls, Externals
 from manglecp.mangle.facts import Fact, TimedArgs
@@ -14,6 +14,7 @@ from manglecp.mangle.model import Index, Limits, Origin, Relation, Statistics, p
 from manglecp.mangle.naive import NaiveEvaluation
 from manglecp.mangle.program import Program, Rule
 from manglecp.mangle.result import Result
+from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Key
 
 
@@ -68,6 +69,9 @@ class BareModel(EvaluatedModel):
         return 0, [*self.program.rules]
 
     def head_counts(self, rule: Rule) -> dict[int, int] | None:  # noqa: ARG002
+        return None
+
+    def rounds(self, component: Component, limits: Limits) -> Rounds | None:  # noqa: ARG002
         return None
 
     def origin(self, fact: Fact) -> Origin | None:

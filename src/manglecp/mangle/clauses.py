@@ -41,6 +41,7 @@ class Ordering:
     """Premises in running order, the variables bound after them, and diagnostics of premises that cannot run."""
 
     premises: tuple[Premise, ...]
+    positions: tuple[int, ...]  # the index of each premise in the clause
     bound: frozenset[str]
     diagnostics: tuple[Diagnostic, ...] = ()
 
@@ -65,14 +66,16 @@ def order(clause: Clause, predicates: Mapping[Key, Predicate]) -> Ordering:
 
     enqueue_ready(list(waiting))
     ordered: list[Premise] = []
+    positions: list[int] = []
     while ready:
         position = heappop(ready)
+        positions.append(position)
         ordered.append(_replace_reflection(premises[position], bound, predicates))
         new_names = names_by_premise[position] - bound
         bound |= new_names
         enqueue_ready(p for name in new_names for p in premises_by_name[name])
     diagnostics = tuple(_unsafe_error(premises[position], clause, bound, predicates) for position in waiting)
-    return Ordering(tuple(ordered), frozenset(bound), diagnostics)
+    return Ordering(tuple(ordered), tuple(positions), frozenset(bound), diagnostics)
 
 
 def _input_variables(head: Atom, predicates: Mapping[Key, Predicate]) -> Iterator[str]:
@@ -198,7 +201,7 @@ class ClauseCheck:
             self._check_premise(premise)
         if clause.is_fact:
             self._check_fact()
-            return Ordering((), frozenset())
+            return Ordering((), (), frozenset())
         ordering = order(clause, self.predicates)
         self.diagnostics += ordering.diagnostics
         bound = self._check_transforms(ordering.bound)

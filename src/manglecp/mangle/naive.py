@@ -53,9 +53,7 @@ class NaiveEvaluation:
         self.limits = limits
         self.statistics = Statistics(strata=len(program.components))
         self.relations: dict[Key, Relation] = {}
-        self.rules: dict[Key, list[Rule]] = {}
-        for rule in program.rules:
-            self.rules.setdefault(rule.head.key, []).append(rule)
+        self.rules = program.rules_by_head
         self.answers: dict[Call, list[Args]] = {}  # facts of deferred predicates, memoised until relations change
         self.derived_count = 0  # derived facts of evaluated components
         self.merge_steps = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from manglecp.base.diagnostic import Diagnostic
@@ -43,6 +44,7 @@ class Rule:
 
     clause: syntax.Clause
     premises: tuple[syntax.Premise, ...]
+    positions: tuple[int, ...]  # the index of each premise in the clause
 
     @property
     def head(self) -> syntax.Atom:
@@ -92,6 +94,22 @@ class Program:
         self.warnings = tuple(warnings)
         self.shapes: Mapping[syntax.Key, list[Shape]] | None = None  # rule shapes for explanations, cached
 
+    @cached_property
+    def rules_by_head(self) -> Mapping[syntax.Key, list[Rule]]:
+        by_head: dict[syntax.Key, list[Rule]] = {}
+        for rule in self.rules:
+            by_head.setdefault(rule.head.key, []).append(rule)
+        return by_head
+
+    @cached_property
+    def component_numbers(self) -> Mapping[syntax.Key, int]:
+        """The index in ``components`` of each predicate that has rules or merges."""
+        return {key: number for number, component in enumerate(self.components) for key in component.predicates}
+
+    @cached_property
+    def dependencies(self) -> DependencyClosure:
+        return DependencyClosure(self)
+
     def __repr__(self) -> str:
         return f"Program({len(self.rules)} rules, {len(self.facts)} facts)"
 
@@ -122,7 +140,7 @@ class Program:
 
     def affected_by(self, keys: Iterable[syntax.Key]) -> set[syntax.Key]:
         """Return the predicates ``keys``, and all predicates that are derived from them."""
-        return DependencyClosure(self).affects(keys)
+        return self.dependencies.affects(keys)
 
     def base(
         self,
@@ -195,7 +213,7 @@ class _Loader:
         if check.diagnostics:
             self._refuse(clause, check.diagnostics)
         if not clause.is_fact:
-            self.rules.append(Rule(clause, ordering.premises))
+            self.rules.append(Rule(clause, ordering.premises, ordering.positions))
         elif not check.diagnostics:
             self._add_fact(clause)
 

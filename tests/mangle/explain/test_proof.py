@@ -8,10 +8,12 @@ from random import Random
 import pytest
 
 from manglecp.base.source import Source
+from manglecp.mangle.engine.views import Rounds
 from manglecp.mangle.explain import Explainer, Node
 from manglecp.mangle.facts import Fact, TimedArgs
 from manglecp.mangle.model import Limits, Origin
 from manglecp.mangle.program import Program
+from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import Name
 from tests.mangle.naive import BareModel
@@ -83,6 +85,26 @@ def test_premises_in_written_order() -> None:
 def test_absence_names_what_is_absent() -> None:
     root = proof("node(/a). edge(/b, /a). sink(X) :- node(X), !edge(X, _).", "sink(/a)").root
     assert [node.fact for node in root.premises if node.origin == "absent"] == ["!edge(/a,_)"]
+
+
+def test_a_proof_in_a_large_graph_expands_few_facts() -> None:
+    size = 3_000
+    edges = "".join(f"edge({i}, {(i * k + 1) % size})." for i in range(size) for k in (2, 3, 5))
+    rules = """
+    Decl extra(X, Y) bound [/number, /number].
+    reach(0). reach(Y) :- reach(X), edge(X, Y). reach(Y) :- reach(X), extra(X, Y).
+    """
+    base = Program.load([Source("graph.mg", rules + edges)]).base()
+    first = base.evaluate([])
+    farthest = max(row[0] for row in first.rows(("reach", 1)))
+    second = base.evaluate([Fact("extra", (farthest, -1)), Fact("extra", (-1, -2))])
+    for result, goal in ((first, f"reach({farthest})"), (second, "reach(-2)")):
+        proof = result.explainer.explain(goal)
+        assert proof is not None
+        if result is first:
+            check(proof, result)
+        assert len(result.explainer._prover.search._expanded) < 500
+    assert base.layer.rounds, "kept, because the first request did not change the graph"
 
 
 def test_the_order_of_clauses_does_not_matter() -> None:
@@ -308,6 +330,9 @@ class Chain(BareModel):
         return [((i,), None) for i in range(self.length + 1)]
 
     stored_as_derived = facts
+
+    def rounds(self, component: Component, limits: Limits) -> Rounds:  # noqa: ARG002
+        return {("at", 1): {(i,): i for i in range(1, self.length + 1)}}
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> Chain:
         raise AssertionError((added, limits))  # what holds is explained without adding facts

@@ -292,9 +292,6 @@ class CompiledProgram:
         self.keys: list[Key] = sorted(program.predicates)
         self.ids = {key: i for i, key in enumerate(self.keys)}  # the number of each predicate
         self.temporal = [program.predicates[key].temporal for key in self.keys]
-        by_head: dict[Key, list[Rule]] = {}
-        for rule in program.rules:
-            by_head.setdefault(rule.head.key, []).append(rule)
         self.intake = Intake(program.predicates, self.ids)
         self.expiry_rules: Any = None  # made on demand by explain.expiry, which the engine does not import
         self.constrained = [
@@ -309,8 +306,9 @@ class CompiledProgram:
         self.volatile |= {i for key, i in self.ids.items() if program.predicates[key].external}
         # The inputs of each deferred predicate, which stores no facts: a change of the facts shows only in the inputs.
         self.deferred_inputs: dict[int, frozenset[int]] = {}
+        rules = program.rules_by_head
         self.components = [
-            self._component(number, component, [r for key in component.predicates for r in by_head.get(key, [])])
+            self._component(number, component, [r for key in component.predicates for r in rules.get(key, [])])
             for number, component in enumerate(program.components)
         ]
 

@@ -15,8 +15,8 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from manglecp.mangle.engine.codegen import NotCompiled
@@ -39,6 +39,8 @@ from manglecp.mangle.engine.views import (
     FrozenFacts,
     GroupedView,
     Layer,
+    RecordedView,
+    Rounds,
     View,
     change_facts,
 )
@@ -90,14 +92,29 @@ class Evaluation:
 
     def run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None = None) -> None:
         """Add given facts (and remove some, to make another base) and derive the consequences."""
-        deadline = None
-        if self.limits.seconds is not None:
-            deadline = watchdog.after(self.limits.seconds, self._out_of_time)
-        try:
+        with self._deadline():
             self._run(added, removed)
+
+    def rounds(self, component: CompiledComponent) -> Rounds:
+        """Evaluate a compiled component from its given facts; return the rounds. Raises NotCompiled."""
+        views = [RecordedView(FrozenFacts(self.all_given(i))) for i in component.heads]
+        for i, view in zip(component.heads, views, strict=True):
+            self.views[i] = view
+        with self._deadline():
+            self._fixpoint(component, self.compiled.functions(component, "full", recurs=True).possible(self.views))
+        return {self.compiled.keys[i]: view.rounds for i, view in zip(component.heads, views, strict=True)}
+
+    @contextmanager
+    def _deadline(self) -> Iterator[None]:
+        """Stop the evaluation when its time is up."""
+        if self.limits.seconds is None:
+            yield
+            return
+        deadline = watchdog.after(self.limits.seconds, self._out_of_time)
+        try:
+            yield
         finally:
-            if deadline is not None:
-                watchdog.drop(deadline)
+            watchdog.drop(deadline)
 
     def _out_of_time(self) -> None:
         seconds = self.limits.seconds or 0

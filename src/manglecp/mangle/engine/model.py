@@ -11,12 +11,13 @@ from manglecp.mangle.engine.compiled import CompiledRule
 from manglecp.mangle.engine.evaluation import Evaluation
 from manglecp.mangle.engine.interpreter import check_constraints
 from manglecp.mangle.engine.plan import relation_premises
-from manglecp.mangle.engine.views import NOTHING, Layer, SizedFacts, View, ViewIndex
+from manglecp.mangle.engine.views import NOTHING, Layer, Rounds, SizedFacts, View, ViewIndex
 from manglecp.mangle.errors import ValueFault
 from manglecp.mangle.externals import replay_calls
 from manglecp.mangle.facts import Fact, TimedArgs
 from manglecp.mangle.model import Facts, Index, Limits, Origin, program_facts
 from manglecp.mangle.program import Rule
+from manglecp.mangle.stratify import Component
 from manglecp.mangle.syntax import Key
 
 
@@ -134,6 +135,32 @@ class EvaluatedModel:
             if predicates[premise.atom.key].deferred or i in evaluation.raw or evaluation.views[i].changed:
                 return None
         return evaluation.base.head_counts
+
+    def rounds(self, component: Component, limits: Limits) -> Rounds | None:
+        """Return in which round each fact of a component was derived; None if the component is interpreted.
+
+        Evaluates the component again; if the request did not change its inputs, the result is kept with the base.
+        """
+        finished = self.evaluation
+        compiled = next(c for c in finished.compiled.components if c.component == component)
+        if compiled.interpreter_reason:
+            return None
+        base = finished.base
+        is_of_base = compiled in base.done and not any(
+            i in finished.raw or finished.views[i].changed for i in compiled.inputs
+        )
+        if is_of_base and compiled in base.rounds:
+            return base.rounds[compiled]
+        evaluation = Evaluation(finished.compiled, base, self.now, limits)
+        evaluation.given, evaluation.removed_given = finished.given, finished.removed_given
+        evaluation.views = [*finished.views]
+        try:
+            rounds = evaluation.rounds(compiled)
+        except NotCompiled:
+            return None
+        if is_of_base:
+            base.rounds[compiled] = rounds
+        return rounds
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
         """Return a model with facts added, evaluated within other limits."""

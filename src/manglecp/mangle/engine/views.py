@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from manglecp.mangle.facts import Args, TimedArgs
 from manglecp.mangle.model import Facts as TimedFacts
 from manglecp.mangle.program import count_parts
+from manglecp.mangle.syntax import Key
 
 if TYPE_CHECKING:
     from manglecp.mangle.engine.compiled import CompiledComponent, CompiledProgram, CompiledRule
 
 FactTuple: TypeAlias = tuple[Any, ...]
+Rounds: TypeAlias = Mapping[Key, Mapping[FactTuple, int]]
+"""The round of a fixpoint in which each fact is derived, counted from 1; given facts are left out."""
 
 
 class Timeline:
@@ -339,6 +342,23 @@ class View:
         return ("x" if self.removed else "b") if self.base.facts else ""
 
 
+class RecordedView(View):
+    """Also records the round of the fixpoint in which each fact is added, counted from 1."""
+
+    __slots__ = ("round", "rounds")
+
+    def __init__(self, base: FrozenFacts) -> None:
+        super().__init__(base)
+        self.round = 0
+        self.rounds: dict[FactTuple, int] = {}
+
+    def advance(self) -> bool:
+        has_new = super().advance()
+        self.round += 1
+        self.rounds.update(dict.fromkeys(self.delta, self.round))
+        return has_new
+
+
 class GroupedView(View):
     """A binary relation as one set of second values per first value. Its base is empty, and nothing is removed.
 
@@ -429,6 +449,7 @@ class Layer:
         self.derived_count = sum(self.derived_counts)
         self.fired: dict[CompiledRule, bool] = {}  # whether a rule has an instance, memoised
         self.head_counts: dict[int, int] = {}  # number of derived facts by rule id, memoised
+        self.rounds: dict[CompiledComponent, Rounds] = {}  # see EvaluatedModel.rounds, memoised
 
 
 class ViewIndex:

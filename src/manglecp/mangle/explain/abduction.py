@@ -10,7 +10,6 @@ call pattern, filled to the fixpoint.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
@@ -22,7 +21,7 @@ from manglecp.mangle.explain.candidates import Candidates, intervals_for
 from manglecp.mangle.explain.instances import free_ends
 from manglecp.mangle.explain.proof import NO_FACTS, AssumedFacts, MinimalSets, Prover
 from manglecp.mangle.explain.shape import Shape
-from manglecp.mangle.explain.solver import row_key, satisfying_rows
+from manglecp.mangle.explain.solver import satisfying_rows
 from manglecp.mangle.facts import Args, Fact, Interval, TimedArgs, coalesce
 from manglecp.mangle.matching import Matcher, Row, evaluate_term
 from manglecp.mangle.naive import distinct_rows
@@ -39,11 +38,10 @@ from manglecp.mangle.syntax import (
     premise_variables,
     term_variables,
 )
-from manglecp.mangle.values import Value
+from manglecp.mangle.values import Value, order_key
 
 Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for unknown ones
 RawKey: TypeAlias = Key | None  # the predicate that a rule reads as derived, not coalesced; see raw_key_of
-MAX_RANKED: Final = 1_000  # facts of one premise that are ranked; of more, only some are read
 FINAL_STEPS: Final = 10_000  # steps to collect partial results after all others are spent
 
 
@@ -106,7 +104,7 @@ class Table:
     pattern: Pattern
     answers: dict[TimedArgs, MinimalSets] = field(default_factory=dict)  # the assumptions of each fact
     progress: MinimalSets = field(default_factory=MinimalSets)  # sets whose effect on the pattern is unpredictable
-    readers: set[Table] = field(default_factory=set)  # tables to fill again when this table changes
+    readers: dict[Table, None] = field(default_factory=dict)  # tables to fill again when this table changes
 
     def matches(self, fact: TimedArgs) -> bool:
         return all(known is None or value == known for known, value in zip(self.pattern, fact[0], strict=True))
@@ -171,7 +169,7 @@ class Abduction:
     def _satisfy(self, literal: Literal, row: Row, sets: MinimalSets) -> None:
         """Add the sets under which a premise holds, as far as the tables are filled."""
         for state in self._assume_premise(literal, State(row), raw=None, progress=sets):
-            for bound_state in self._bind_all_pending(state):
+            for bound_state in self._bind_pending(state):
                 sets.add(bound_state.assumed)
 
     def _table(self, key: Key, pattern: Pattern) -> Table:
@@ -181,7 +179,7 @@ class Abduction:
             table = self._tables[key, pattern] = Table(key, pattern)
             self._unfilled[table] = None
         if self._filling is not None:
-            table.readers.add(self._filling)
+            table.readers[self._filling] = None
         return table
 
     def _fill(self) -> None:
@@ -194,7 +192,7 @@ class Abduction:
             finally:
                 self._filling = None
             if changed:
-                self._unfilled.update(dict.fromkeys(table.readers))
+                self._unfilled.update(table.readers)
 
     def _fill_table(self, table: Table) -> bool:
         """Apply the rules of a table once; return whether the table changed."""
@@ -265,15 +263,14 @@ class Abduction:
             self.effort.spend(len(states))
             if not states:
                 return []
-        transforms, head = shape.rule.clause.transforms, shape.rule.head
-        visible = None if transforms else {v.name for v in term_variables(*head.args)}
-        return _distinct(bound_state for state in states for bound_state in self._bind_all_pending(state, visible))
+        return _distinct(bound_state for state in states for bound_state in self._bind_pending(state))
 
     def _pass_premise(self, premise: Premise, state: State, raw: RawKey, progress: MinimalSets) -> Iterator[State]:
         """Yield the states after a premise that the model or assumptions satisfy."""
         reads_relation = isinstance(premise, Literal) and not premise.atom.predicate.startswith(":")
         for ready in self._bind_pending(state, self._needed(premise, state.row)):
             rows = self._rows_in_model(premise, ready.row, raw if reads_relation else None)
+            self.effort.spend(len(rows))
             yield from (ready._replace(row=row) for row in rows)
             if not reads_relation:
                 continue
@@ -301,7 +298,7 @@ class Abduction:
         return names
 
     def _rows_in_model(self, premise: Premise, row: Row, raw: RawKey) -> list[Row]:
-        """Return the rows that satisfy a premise in the model; if there are too many, those with preferred values."""
+        """Return rows that satisfy a premise in the model; of too many, those with preferred values and the least."""
         own_row = {v.name: row[v.name] for v in premise_variables(premise) if v.name in row}
         cache_key = id(premise), tuple(own_row.items())
         if cache_key not in self._solved_rows:
@@ -310,28 +307,16 @@ class Abduction:
 
     def _solve(self, premise: Premise, row: Row, raw: RawKey) -> list[Row]:
         max_rows, preferred = self.candidates.max_rows, self.candidates.preferred
-        if max_rows is not None and self.solver.traits(premise).is_plain and isinstance(premise, Literal):
+        if isinstance(premise, Literal) and self.solver.traits(premise).is_plain:
             matcher, facts = self.solver.look_up(premise, row, raw)
-            if len(facts) > MAX_RANKED:
+            if len(facts) > max_rows:
+                self.is_partial = True
                 names = [arg.name for _, arg in matcher.free if not arg.anonymous]
-                starts = [{**row, name: value} for name in names for value in preferred]
+                starts = [{**row, name: value} for name in names for value in sorted(preferred, key=order_key)]
                 rows = [found for start in starts for found in self.solver.solutions(premise, start, raw, max_rows)]
                 rows = [{name: found[name] for name in (*row, *names)} for found in rows]
-                self.is_partial = True
-                return self._preferred(distinct_rows([*rows, *self.solver.solutions(premise, row, raw, max_rows)]))
-        return self._preferred(satisfying_rows(self.solver, premise, row, raw))
-
-    def _preferred(self, rows: list[Row]) -> list[Row]:
-        """Return the rows with the most preferred values, if there are too many."""
-        max_rows = self.candidates.max_rows
-        if max_rows is None or len(rows) <= max_rows:
-            return rows
-        self.is_partial = True
-
-        def rank(row: Row) -> tuple[object, ...]:
-            return -len(self.candidates.preferred.intersection(row.values())), row_key(row)
-
-        return heapq.nsmallest(max_rows, rows, key=rank)
+                return distinct_rows([*rows, *self.solver.solutions(premise, row, raw, max_rows)])[:max_rows]
+        return satisfying_rows(self.solver, premise, row, raw)
 
     def _assume_premise(self, premise: Literal, state: State, raw: RawKey, progress: MinimalSets) -> Iterator[State]:
         key = premise.atom.key
@@ -374,39 +359,25 @@ class Abduction:
         else:
             yield from (bound_state for bound_state, _ in self._facts(pending, state))
 
-    def _bind_pending(self, state: State, names: set[str]) -> Iterator[State]:
-        """Yield the states in which the pending premises with one of these variables have facts."""
-        pending = next((p for p in state.pending if not names.isdisjoint(p.free_variables(state.row))), None)
-        if pending is None:
-            yield state
-            return
-        rest = state._replace(pending=tuple(p for p in state.pending if p is not pending))
-        for bound_state, _ in self._facts(pending, rest):
-            yield from self._bind_pending(bound_state, names)
+    def _bind_pending(self, state: State, names: Container[str] | None = None) -> Iterator[State]:
+        """Yield the states in which the pending premises have facts; with ``names`` those with these variables."""
+        for pending in state.pending:
+            if names is None or any(name in names for name in pending.free_variables(state.row)):
+                rest = state._replace(pending=tuple(p for p in state.pending if p is not pending))
+                for bound_state, _ in self._facts(pending, rest):
+                    yield from self._bind_pending(bound_state, names)
+                return
+        yield state
 
-    def _bind_all_pending(self, state: State, visible: Container[str] | None = ()) -> Iterator[State]:
-        """Yield the states in which all pending premises have facts; ``visible`` as in :meth:`_facts`."""
-        if not state.pending:
-            yield state
-            return
-        for bound_state, _ in self._facts(state.pending[0], state._replace(pending=state.pending[1:]), visible):
-            yield from self._bind_all_pending(bound_state, visible)
-
-    def _facts(
-        self, pending: PendingGoal, state: State, visible: Container[str] | None = None
-    ) -> Iterator[tuple[State, Fact]]:
-        """Yield the states in which an addable fact satisfies a premise, with that fact.
-
-        ``visible`` are the variables whose values other premises or the head use; None for all.
-        """
+    def _facts(self, pending: PendingGoal, state: State) -> Iterator[tuple[State, Fact]]:
+        """Yield the states in which an addable fact satisfies a premise, with that fact."""
         key, terms = pending.literal.atom.key, pending.literal.atom.args
         columns: list[tuple[Value, ...]] = []
         names: list[str] = []
         for position, term in enumerate(terms):
             if isinstance(term, Variable) and term.name not in state.row and (term.anonymous or term.name not in names):
                 names.append(term.name)
-                interchangeable = term.anonymous or (visible is not None and term.name not in visible)
-                columns.append(self.candidates.column(key, position, interchangeable=interchangeable))
+                columns.append(self.candidates.column(key, position))
         for values in itertools.product(*columns):
             self.effort.spend()
             next_values = iter(values)

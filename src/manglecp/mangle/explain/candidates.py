@@ -24,21 +24,18 @@ FRESH: Final[tuple[Value, ...]] = ("new 1", "new 2", Name("/new/1"), Name("/new/
 
 
 class Candidates:
-    """The facts that abduction may assume: over the constants that occur and, with ``fresh``, some other values."""
+    """The facts that abduction may assume: over the constants that occur."""
 
-    max_rows: int | None = None  # limit of rows per premise; rows with preferred values come first
-    preferred: frozenset[Value] = frozenset()
+    max_rows = 1_000  # rows per premise; of more, only those with preferred values and the least are read
 
-    def __init__(
-        self, prover: Prover, goal: Fact, addable: Collection[Key] | None = None, *, fresh: bool = False
-    ) -> None:
+    def __init__(self, prover: Prover, goal: Fact, addable: Collection[Key] | None = None) -> None:
+        self._prover = prover
         self.solver = prover.solver
-        self.fresh = fresh  # whether values that occur nowhere are used too
         self.chose_values = False  # whether values of an argument were enumerated: then other values could succeed
         self.goal = goal
+        self.preferred = frozenset(goal.args)
         self.keys = frozenset(self._keys_without_rules() if addable is None else addable)
         self.smallest_facts: set[Fact] = set()  # facts with the smallest interval that satisfies some premise
-        self._acceptance = prover.acceptance
         self._columns: dict[tuple[Key, int], tuple[Value, ...]] = {}
 
     def _keys_without_rules(self) -> set[Key]:
@@ -56,16 +53,17 @@ class Candidates:
             if value not in constants:
                 constants.add(value)
                 stack += _parts(value)
-        if self.fresh:
-            constants.update(
-                n for v in [*constants] if type(v) is int for n in (v - 1, v + 1) if INT_MIN <= n <= INT_MAX
-            )
         return tuple(sorted(constants, key=order_key))
+
+    def with_fresh_values(self) -> Candidates:
+        """Return candidates that also have values that occur nowhere: some texts and names, neighbours of numbers."""
+        numbers = {n for v in self.constants if type(v) is int for n in (v - 1, v + 1) if INT_MIN <= n <= INT_MAX}
+        other = Candidates(self._prover, self.goal, self.keys)
+        other.constants = tuple(sorted({*self.constants, *numbers, *FRESH}, key=order_key))
+        return other
 
     def _values(self) -> Iterator[Value]:
         yield from self.goal.args
-        if self.fresh:
-            yield from FRESH
         solver = self.solver
         for key, predicate in solver.program.predicates.items():
             if key not in solver.rules and not predicate.deferred:
@@ -95,13 +93,13 @@ class Candidates:
     def _known_values(self) -> frozenset[Value]:
         return frozenset(self.constants)
 
-    def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
-        """Return the candidate values of an argument. ``interchangeable`` if no other premise uses the value."""
+    def column(self, key: Key, position: int) -> tuple[Value, ...]:
+        """Return the candidate values of an argument."""
         self.chose_values = True
         values = self._columns.get((key, position))
         if values is None:
             types = [row[position] for row in self.solver.predicate(key).rows] or [ANY]
-            type_of = self._acceptance.vocabulary.value
+            type_of = self._prover.acceptance.vocabulary.value
             choices = self._choices(key, position)
             values = tuple(v for v in choices if ANY in types or any(conforms(type_of(v), t) for t in types))
             self._columns[key, position] = values
@@ -112,7 +110,7 @@ class Candidates:
 
     def accepts(self, key: Key, args: Args) -> bool:
         """Return whether the fact may be added: its predicate, and known values of the declared types."""
-        return key in self.keys and self._known_values.issuperset(args) and self._acceptance.accepts(key, args)
+        return key in self.keys and self._known_values.issuperset(args) and self._prover.acceptance.accepts(key, args)
 
     @cached_property
     def instants(self) -> tuple[int, ...]:
@@ -195,7 +193,6 @@ class CallerCandidates(Candidates):
         self.preferred = frozenset(value for fact in session[:MAX_SESSION_FACTS] for value in fact.args)
         self.has_refused_fact = False  # whether a fact was refused because of an unknown value
         self._sampled: set[tuple[Key, int]] = set()  # positions whose values were sampled
-        self._distinguished: set[tuple[Key, int]] = set()  # positions at which other values could have succeeded
         self._column_values: dict[tuple[Key, int], dict[Value, None]] = {}
         for rule in rules:
             self._collect_values(rule)
@@ -261,15 +258,13 @@ class CallerCandidates(Candidates):
         values = dict.fromkeys((*self._column_values.get((key, position), ()), *self._default_values()))
         return sorted(values, key=order_key)
 
-    def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:
+    def column(self, key: Key, position: int) -> tuple[Value, ...]:
         self._sampled.add((key, position))
-        if not interchangeable:
-            self._distinguished.add((key, position))
         return super().column(key, position)
 
     def accepts(self, key: Key, args: Args) -> bool:
         if self.readable:
-            return key in self.keys and self._acceptance.accepts(key, args)
+            return key in self.keys and self._prover.acceptance.accepts(key, args)
         if key in self.keys and not self._known_values.issuperset(args):
             self.has_refused_fact = True
         return super().accepts(key, args)
@@ -284,7 +279,7 @@ class CallerCandidates(Candidates):
         return all(
             bool(values := [fact.args[position] for fact in set_facts if fact.key == key])
             and all(v in _WILDCARDS for v in values)
-            for key, position in self._distinguished
+            for key, position in self._sampled
         )
 
 

@@ -1,8 +1,7 @@
 """Expiry: until when a fact holds if no new facts are added.
 
 A derivation holds until its first premise ends, a fact until its last derivation ends. Derivations are found backwards,
-only through rules that time can end, and ends are settled in descending order (a widest-path search), so no cycle
-supports itself.
+only through rules that time can end; the latest ends are a least fixpoint, so no cycle supports itself.
 
 Compiled functions find the derivations. For aggregates and for deferred, merged and external predicates, rule
 instances are used instead.
@@ -10,7 +9,6 @@ instances are used instead.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,8 +21,9 @@ from manglecp.mangle.engine.compiled import CompiledProgram
 from manglecp.mangle.engine.model import EvaluatedModel
 from manglecp.mangle.engine.plan import Scan, relation_premises, split_rule
 from manglecp.mangle.engine.views import View
+from manglecp.mangle.explain.derivation_order import DerivationOrder
+from manglecp.mangle.explain.fixpoint import settle
 from manglecp.mangle.explain.instances import Instance, Instances, Support
-from manglecp.mangle.explain.search import MergedFact, Replay
 from manglecp.mangle.explain.solver import ModelSolver, read_goal
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
@@ -82,12 +81,11 @@ class ExpiryRules:
     def __init__(self, compiled: CompiledProgram) -> None:
         program = compiled.program
         self.predicates: Mapping[Key, Predicate] = program.predicates
-        self.rules: dict[Key, list[Rule]] = {}
+        self.rules = program.rules_by_head
         readers: dict[Key, set[Key]] = {}
         time_limited: set[Key] = set()
         for rule in program.rules:
             head = rule.head.key
-            self.rules.setdefault(head, []).append(rule)
             if program.predicates[head].temporal:
                 continue  # the facts of a temporal predicate have intervals of their own
             for premise in _positive_premises(rule):
@@ -251,7 +249,7 @@ def _name_wildcards(rule: Rule, time_limited: Collection[Key]) -> Rule:
         ]
         return replace(premise, atom=replace(premise.atom, args=tuple(args)))
 
-    return Rule(rule.clause, tuple(name_premise(premise) for premise in rule.premises))
+    return replace(rule, premises=tuple(name_premise(premise) for premise in rule.premises))
 
 
 BackwardRules: TypeAlias = dict[Any, list[BackwardRule]]
@@ -304,53 +302,34 @@ class Expiry:
         return fact.args in self.evaluation.views[self.ids[fact.key]]
 
     def _end(self, goal: Node) -> int:
-        """Settle the goal and the facts that it rests on: facts without cycles depth first, then the other facts."""
+        """Settle the goal and the facts that it rests on, each at its latest end. A fact cannot rest on itself only."""
         ends = self.ends
         derivations_of: dict[Node, Derivations] = {}
+        readers: dict[Node, dict[Node, None]] = {}
         stack = [goal]
         while stack:
             node = stack.pop()
-            if node in ends:
+            if node in ends or node in derivations_of:
                 continue
-            derivations = derivations_of.get(node)
-            if derivations is None:
-                derivations = derivations_of[node] = _promising(self._derivations(node))
-                nodes = (other for below in derivations for other in below)
-                unsettled = [other for other in nodes if other not in ends and other not in derivations_of]
-                if unsettled:
-                    stack += [node, *unsettled]
-                    continue
-            end = _known_end(derivations, ends)
-            if end is not None:
-                ends[node] = end
-        if goal not in ends:
-            self._settle({node: derivations for node, derivations in derivations_of.items() if node not in ends})
-        return ends[goal]
+            derivations_of[node] = _promising(self._derivations(node))
+            for below in derivations_of[node]:
+                for other in below:
+                    readers.setdefault(other, {})[node] = None
+                    stack.append(other)
 
-    def _settle(self, derivations_of: dict[Node, Derivations]) -> None:
-        """Settle ends in descending order. A fact that rests only on itself stays unsettled."""
-        queue: list[tuple[int, int, Node]] = []
-        number = itertools.count()  # so that heap entries never compare nodes
-        # By unsettled fact, the derivations that use it: derived fact, end of the settled premises, unsettled premises.
-        waiting: dict[Node, list[tuple[Node, int, set[Node]]]] = {}
-        for node, derivations in derivations_of.items():
-            for below, end in derivations.items():
-                missing = {other for other in below if other not in self.ends}
-                end = min([end, *[self.ends[other] for other in below if other not in missing]])
-                if not missing:
-                    queue.append((-end, next(number), node))
-                for other in missing:
-                    waiting.setdefault(other, []).append((node, end, missing))
-        heapq.heapify(queue)
-        while queue:
-            negative_end, _, node = heapq.heappop(queue)
-            if node in self.ends:
-                continue
-            self.ends[node] = -negative_end
-            for reader, end, missing in waiting.get(node, ()):
-                missing.discard(node)
-                if not missing:
-                    heapq.heappush(queue, (max(-end, negative_end), next(number), reader))  # the earlier of both ends
+        def improve(node: Node) -> bool:
+            latest = ends.get(node, INT_MIN)
+            for below, end in derivations_of[node].items():
+                for other in below:
+                    end = min(end, ends.get(other, INT_MIN))
+                latest = max(latest, end)
+            if latest == ends.get(node, INT_MIN):
+                return False
+            ends[node] = latest
+            return True
+
+        settle(reversed(derivations_of), readers, improve)
+        return ends[goal]
 
     def _derivations(self, node: Node) -> Derivations:
         number, args = node
@@ -366,8 +345,8 @@ class Expiry:
             except NotCompiled:
                 self.rules[key] = None
         derivations: Derivations = {}
-        for entry in self._entries_of(Fact(key[0], args)):
-            below, end = self._derivation_of(entry)
+        for instance in self._instances_of(Fact(key[0], args)):
+            below, end = self._derivation_of(instance)
             derivations[below] = max(end, derivations.get(below, INT_MIN))
         return derivations
 
@@ -393,26 +372,25 @@ class Expiry:
         return Instances(self._solver, every_row=True)
 
     @cached_property
-    def _merges(self) -> dict[Key, Replay]:
-        """Replays of the components with merges, because the model lacks merged values whose consequences stay."""
-        program = self.model.program
-        by_key: dict[Key, Replay] = {}
-        for component in program.components:
-            if any(program.predicates[key].merge is not None for key in component.predicates):
-                by_key.update(dict.fromkeys(component.predicates, Replay(self._solver, component)))
-        return by_key
+    def _order(self) -> DerivationOrder:
+        return DerivationOrder(self._solver, self._instances.of)
 
-    def _entries_of(self, fact: Fact) -> Iterable[Instance | MergedFact]:
-        replay = self._merges.get(fact.key)
-        return (replay.log[fact],) if replay is not None and fact in replay.log else self._instances.of(fact)[0]
+    @cached_property
+    def _merging(self) -> set[Key]:
+        """The predicates of components with merges, whose facts may have no instance in the finished model."""
+        predicates = self.model.program.predicates
+        components = (component.predicates for component in self.model.program.components)
+        return {key for keys in components if any(predicates[key].merge for key in keys) for key in keys}
 
-    def _derivation_of(self, entry: Instance | MergedFact) -> tuple[tuple[Node, ...], int]:
+    def _instances_of(self, fact: Fact) -> Iterable[Instance]:
+        logged = self._order.logged(fact) if fact.key in self._merging else None
+        return self._instances.of(fact)[0] if logged is None else (logged,)
+
+    def _derivation_of(self, instance: Instance) -> tuple[tuple[Node, ...], int]:
         """Return the facts below a derivation, and its end. A premise on a time-limited predicate becomes a choice."""
-        if isinstance(entry, MergedFact):
-            return tuple((self.ids[fact.key], fact.args) for fact in entry.facts), FOREVER
         below: dict[Node, None] = {}
         derivation_end = FOREVER
-        for ground in entry.grounds:
+        for ground in instance.grounds:
             if not isinstance(ground, Support):
                 continue
             key = ground.literal.atom.key
@@ -436,21 +414,6 @@ class Expiry:
         assert fact.interval is not None
         start, end = fact.interval
         return next((s, e) for s, e in self._solver.intervals(fact.key, fact.args) if s <= start and end <= e)
-
-
-def _known_end(derivations: Derivations, ends: Mapping[Node, int]) -> int | None:
-    """Return the latest end of the derivations; None if one rests on an unsettled fact."""
-    latest: int | None = None
-    for below, end in derivations.items():
-        for other in below:
-            below_end = ends.get(other)
-            if below_end is None:
-                return None
-            if below_end < end:
-                end = below_end
-        if latest is None or end > latest:
-            latest = end
-    return latest
 
 
 def _promising(derivations: Derivations) -> Derivations:

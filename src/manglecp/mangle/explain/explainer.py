@@ -164,7 +164,7 @@ class Explainer:
         search = UnlockSearch(self._prover, goal, candidates, max_tries=tries)
         result = search.run()
         if not result.sets and candidates.chose_values:
-            others = Candidates(self._prover, goal, over, fresh=True)
+            others = candidates.with_fresh_values()
             result = UnlockSearch(self._prover, goal, others, max_tries=max(search.tries_left, 0)).run()
             result = UnlockResult(result.sets[:MAX_FRESH_SETS], complete=False)  # other values could succeed too
         shapes = () if result.sets == ((),) else self._prover.instances.shapes.get(goal.key, ())

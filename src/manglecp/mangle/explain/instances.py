@@ -1,4 +1,13 @@
-"""Rule instances that derive a fact, and the intervals that a temporal premise needs."""
+"""Instances of rules that derive a fact, and the facts on which each premise of an instance can rest.
+
+The facts of a temporal predicate are stored twice: with their *original* intervals, given or derived, and coalesced.
+A premise reads coalesced intervals; a proof names facts with their original intervals. Which of these facts a premise
+needs follows from the instants that it demands (:class:`Demand`):
+
+* a box operator demands its whole window, a diamond operator some instant of its window;
+* a known instant in an annotation is demanded itself;
+* a variable that is bound to an end of the coalesced interval demands that end, and all instants up to the others.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +28,6 @@ from manglecp.mangle.syntax import Key, Literal, Transform, Variable
 from manglecp.mangle.transforms import transform_rows
 from manglecp.mangle.values import INT_MAX, INT_MIN
 
-# A premise reads coalesced intervals; a proof names the original ones, given or derived, before they are coalesced. A
-# box operator needs intervals that cover its window, a diamond an interval that meets its window, a known instant an
-# interval that contains it. If a variable is bound to an end of the coalesced interval, the proof also needs the
-# intervals between that end and the instants above.
-
 
 def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
     """Return the free variables that take the start and the end of the fact's interval; None for other ends."""
@@ -37,14 +41,14 @@ def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
 
 
 class Demand(NamedTuple):
-    """What a premise requires of one coalesced interval."""
+    """The instants at which a fact has to hold, so that it satisfies a premise. Without any, one fact suffices."""
 
-    whole: Interval | None = None  # every instant of this interval
-    touched: Interval | None = None  # some instant of this interval
+    whole: Interval | None = None  # the fact has to hold at every instant of this interval
+    touched: Interval | None = None  # the fact has to hold at some instant of this interval
 
 
 def demand(premise: Literal, row: Row, now: int, coalesced: Interval | None = None) -> Demand:
-    """Return what a premise requires of a fact; free variables take the ends of the ``coalesced`` interval."""
+    """Return the demand of a premise; its free variables are bound to the ends of the ``coalesced`` interval."""
     instants: list[int] = []
     touched: Interval | None = None
     if premise.operator is not None:
@@ -72,8 +76,8 @@ def demand(premise: Literal, row: Row, now: int, coalesced: Interval | None = No
     return Demand(whole=(first, last))
 
 
-def helpful_facts(demanded: Demand, key: Key, args: Args, intervals: Iterable[Interval]) -> Option:
-    """Return an option with a fact for each interval that meets the demanded one."""
+def option_of(demanded: Demand, key: Key, args: Args, intervals: Iterable[Interval]) -> Option:
+    """Return an option with the facts of those original ``intervals`` that overlap the demanded interval."""
     first, last = demanded.whole or demanded.touched or (INT_MIN, INT_MAX)
     return Option(tuple(Fact(key[0], args, i) for i in intervals if i[0] <= last and first <= i[1]), demanded)
 
@@ -107,11 +111,11 @@ def all_covers(option: Option) -> Iterator[list[Fact]]:
                 stack.append((end + 1, [*cover, fact]))
 
 
-# A premise may rest on any one of several facts (for example, facts that differ only where the premise has ``_``), or
-# on several together (coalesced intervals), so it is represented as a choice of options; combinations are not
-# enumerated.
 class Option(NamedTuple):
-    """One way to satisfy a premise: any one of the facts, or those that together cover an interval."""
+    """Facts that satisfy a premise: any one of them or, if the demand is a whole interval, those that cover it.
+
+    Facts that differ only where the premise has ``_`` are different options.
+    """
 
     facts: tuple[Fact, ...]
     demand: Demand = Demand()
@@ -123,7 +127,7 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """A positive premise with the values that are known before it; one option suffices."""
+    """A positive premise, the values of variables that are bound before it, and its options; one option suffices."""
 
     literal: Literal
     row: Row
@@ -132,7 +136,7 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A negated premise with the values that are known before it."""
+    """A negated premise, and the values of variables that are bound before it."""
 
     literal: Literal
     row: Row
@@ -148,20 +152,21 @@ Ground: TypeAlias = Support | Absence
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A rule with values for its variables, and its grounds in written order.
+    """A rule with values for its variables, and its grounds in the order of the premises in the text.
 
-    The grounds of an aggregate are the premises of the rows of its group, except ``omitted`` rows of a large group.
+    The grounds of an aggregate are the grounds of every row of its group, except ``omitted`` rows of a large group.
+    An instance without a rule is a merge: its grounds are the facts whose values were merged.
     """
 
-    shape: Shape
-    row: Row  # the values of the head
+    shape: Shape | None
+    row: Row  # the values of the variables of the head
     grounds: tuple[Ground, ...]
     omitted: int = 0
 
     @property
     def order_key(self) -> tuple[object, ...]:
         """Order by content, independent of the order of clauses."""
-        return (*self.shape.sort_key, row_key(self.row))
+        return () if self.shape is None else (*self.shape.sort_key, row_key(self.row))
 
     def facts(self) -> Iterator[Fact]:
         """Yield the facts of all options; may repeat."""
@@ -173,19 +178,19 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class DerivedRow:
-    """A row after transforms, and the rows of the body from which it comes."""
+    """A row after the transforms of a rule, and the rows of the body from which the transforms computed it."""
 
     row: Row
-    members: tuple[Row, ...]  # a single row unless the rule aggregates
+    members: tuple[Row, ...]  # one row, or the rows of a group if the rule aggregates
 
 
 SMALL_GROUP: Final = 20  # a proof shows all rows of a group of this size
-MAX_GROUP_ROWS: Final = 5  # rows of a larger group that a proof shows; the rest is counted
-MAX_GROUP_LEAVES: Final = 100  # the same, if no rule derives facts of the premises
+MAX_GROUP_ROWS: Final = 5  # rows of a larger group that a proof shows; it counts the others
+MAX_GROUP_LEAVES: Final = 100  # the same, if all facts of the premises are given
 
 
 class Instances:
-    """Finds the instances of rules in a finished model; without ``every_row`` some rows of large groups are omitted."""
+    """The instances of rules in a finished model. Without ``every_row``, some rows of large groups are omitted."""
 
     def __init__(self, solver: ModelSolver, *, every_row: bool = False) -> None:
         self.solver = solver
@@ -194,10 +199,9 @@ class Instances:
         self._cache: dict[tuple[int, Args], Mapping[TimedArgs, list[DerivedRow]]] = {}
 
     def of(self, fact: Fact, limit: int | None = None) -> tuple[list[Instance], bool]:
-        """Return the instances whose head is the fact with its uncoalesced interval, and whether these are all.
+        """Return the instances that derive a fact (with its original interval), and whether these are all.
 
-        At most ``limit`` rows of a rule are followed. If there are more, those are followed that come from the least
-        facts of each premise, in the order of values.
+        With ``limit``, a rule that has more rows contributes only those that come from the least facts of its premises.
         """
         instances: list[Instance] = []
         complete = True
@@ -206,7 +210,7 @@ class Instances:
             start = shape.fix(shape.selective_positions, fixed_values)
             if start is None:
                 continue
-            if shape.compares_head:  # ``start`` leaves parts of the head open: derive its facts, and look this one up
+            if shape.compares_head:  # the rows from ``start`` derive other facts, too: keep them for the next call
                 cached = self._cache.get((id(shape), fixed_values))
                 if cached is None:
                     cached = self._cache[id(shape), fixed_values] = self.derivations(shape, start)
@@ -220,7 +224,7 @@ class Instances:
         return instances, complete
 
     def derivations(self, shape: Shape, start: Row) -> Mapping[TimedArgs, list[DerivedRow]]:
-        """Return the facts that a rule derives from rows that extend ``start``, each with its rows."""
+        """Return the facts that a rule derives from rows that extend ``start``, each with the rows that derive it."""
         derivations: dict[TimedArgs, list[DerivedRow]] = {}
         rows = list(self.solver.rows(shape.rule, start))
         for derived in self.apply_transforms(shape.rule, rows):
@@ -261,7 +265,7 @@ class Instances:
         return (args, interval) if is_nonempty_interval(*interval) else None
 
     def instance(self, shape: Shape, derived: DerivedRow, start: Row) -> Instance:
-        """Return the instance of one derived row. The rows of a group have a fixed order."""
+        """Return the instance of a row after transforms. The rows of a group are in the order of their values."""
         row = derived.row if shape.rule.clause.aggregates else {**start, **derived.row}
         if len(derived.members) == 1:
             return Instance(shape, row, tuple(self.grounds(shape, derived.members[0], start)))
@@ -274,7 +278,7 @@ class Instances:
         grounds: Sequence[Ground] = [
             g for member in heapq.nsmallest(limit, members, key=row_key) for g in self.grounds(shape, member, start)
         ]
-        if counts_facts:  # one ground for each distinct fact, even if several bindings match it
+        if counts_facts:  # the rule counts facts, not rows, and several rows can come from one fact
             by_option = {
                 o: Support(g.literal, g.row, (o,)) for g in grounds if isinstance(g, Support) for o in g.options
             }
@@ -282,7 +286,7 @@ class Instances:
         return Instance(shape, row, tuple(grounds), len(derived.members) - limit)
 
     def grounds(self, shape: Shape, row: Row, start: Row) -> Iterator[Ground]:
-        """Yield the ground of each premise, in written order; built-in tests are left out."""
+        """Yield the ground of each premise that reads a predicate, in the order of the text."""
         for position, premise in shape.relation_premises:
             if self.solver.traits(premise).is_distinct:  # no wildcards or times: the row determines the fact
                 args: list[Any] = [row[arg.name] if type(arg) is Variable else arg for arg in premise.atom.args]
@@ -313,7 +317,7 @@ class Instances:
                 yield Option((Fact(key[0], args, coalesced),))
                 continue
             raw = [i for i in solver.intervals(key, args, raw=True) if coalesced[0] <= i[0] and i[1] <= coalesced[1]]
-            yield helpful_facts(demand(premise, before, solver.now, coalesced), key, args, raw)
+            yield option_of(demand(premise, before, solver.now, coalesced), key, args, raw)
 
     def _deferred_facts(self, premise: Literal, before: Row, after: Row) -> Iterator[Args]:
         predicate = self.solver.predicate(premise.atom.key)

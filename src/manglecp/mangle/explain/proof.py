@@ -10,7 +10,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from manglecp.mangle.declarations import FactAcceptor
 from manglecp.mangle.engine.model import EvaluatedModel
-from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, all_covers, helpful_facts
+from manglecp.mangle.explain.fixpoint import settle
+from manglecp.mangle.explain.instances import Absence, Demand, Instance, Instances, Option, all_covers, option_of
 from manglecp.mangle.explain.search import LEAF, Choice, Search
 from manglecp.mangle.explain.shape import RuleRef, bindings_json, with_bindings
 from manglecp.mangle.explain.solver import ModelSolver
@@ -168,7 +169,7 @@ class Prover:
         raw = self.solver.intervals(goal.key, goal.args, raw=True)
         if goal.interval in raw:
             return Option((goal,))
-        return helpful_facts(Demand(goal.interval), goal.key, goal.args, raw)
+        return option_of(Demand(goal.interval), goal.key, goal.args, raw)
 
     def _node(self, goal: Fact) -> Node:
         best = self.search.best
@@ -196,7 +197,7 @@ class Prover:
             else:
                 premises.update({premise: self._nodes[premise] for premise in chosen})
         instance = choice.instance
-        if instance is None:
+        if instance is None or instance.shape is None:
             return Node(fact.text, "derived", premises=tuple(premises.values()), ground=fact)
         shape = instance.shape
         bindings = shape.by_first_occurrence(instance.row)
@@ -287,12 +288,7 @@ class Supports:
                     readers.setdefault(other, {})[fact] = None
                     stack.append(other)
         lowest_first = sorted(self._sets, key=lambda fact: (self.search.component_of(fact.key), self.search.text(fact)))
-        dirty = dict.fromkeys(lowest_first)
-        while dirty:
-            fact = next(iter(dirty))
-            del dirty[fact]
-            if self._extend(fact):
-                dirty.update(readers.get(fact, {}))
+        settle(lowest_first, readers, self._extend)
 
     def _extend(self, fact: Fact) -> bool:
         """Add the sets of the instances of a fact to its sets; return whether one is new."""

@@ -81,10 +81,9 @@ def rule_ref(clause: syntax.Clause) -> RuleRef:
 class Shape:
     """The head positions of a rule that may be fixed before its body runs, and the written order of its premises."""
 
-    def __init__(self, rule: Rule, predicates: Mapping[syntax.Key, Predicate]) -> None:
+    def __init__(self, rule: Rule, predicate: Predicate) -> None:
         self.rule = rule
-        self.predicates = predicates
-        self.predicate = predicates[rule.head.key]
+        self.predicate = predicate  # of the head
         self._bound_before: dict[frozenset[str], list[frozenset[str]]] = {}
 
     @cached_property
@@ -95,27 +94,9 @@ class Shape:
     def sort_key(self) -> tuple[str, str, int]:
         return self.ref.text, self.ref.file or "", self.ref.line or 0
 
-    @cached_property
-    def clause_positions(self) -> tuple[int, ...]:
-        """For each premise in running order, its index in the clause."""
-        unmatched = dict(enumerate(self.rule.clause.premises))
-        positions = []
-        for premise in self.rule.premises:  # a permutation of the clause's premises
-            positions.append(next(i for i, p in unmatched.items() if p == premise or self._reflects(p, premise)))
-            del unmatched[positions[-1]]
-        return tuple(positions)
-
-    def _reflects(self, written: syntax.Premise, running: syntax.Premise) -> bool:
-        """Return whether the prefix test ``running`` replaced ``written``, an atom of a ``reflects`` predicate."""
-        if not isinstance(written, syntax.Literal) or not isinstance(running, syntax.Literal):
-            return False
-        if running.atom.predicate != ":match_prefix" or written.negated or len(written.atom.args) != 1:
-            return False
-        predicate = self.predicates.get(written.atom.key)
-        return predicate is not None and running.atom.args == (written.atom.args[0], predicate.reflects)
-
     def as_written(self, position: int) -> syntax.Premise:
-        return self.rule.clause.premises[self.clause_positions[position]]
+        """Return the premise of the clause for a position in the running order."""
+        return self.rule.clause.premises[self.rule.positions[position]]
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
@@ -203,7 +184,7 @@ class Shape:
     @cached_property
     def relation_premises(self) -> list[tuple[int, syntax.Literal]]:
         """The premises that read relations, in written order, each with its place in the running order."""
-        places = zip(self.clause_positions, enumerate(self.rule.premises), strict=True)
+        places = zip(self.rule.positions, enumerate(self.rule.premises), strict=True)
         premises = (running for _, running in sorted(places, key=lambda place: place[0]))
         return [(i, p) for i, p in premises if isinstance(p, syntax.Literal) and not p.atom.predicate.startswith(":")]
 
@@ -214,10 +195,10 @@ class Shape:
 
 def shapes_of(program: Program) -> Mapping[syntax.Key, list[Shape]]:
     if program.shapes is None:  # two threads may both make them, with the same result
-        shapes: dict[syntax.Key, list[Shape]] = {}
-        for rule in program.rules:
-            shapes.setdefault(rule.head.key, []).append(Shape(rule, program.predicates))
-        program.shapes = shapes
+        program.shapes = {
+            key: [Shape(rule, program.predicates[key]) for rule in rules]
+            for key, rules in program.rules_by_head.items()
+        }
     return program.shapes
 
 

@@ -23,11 +23,12 @@ from manglecp.mangle.explain.solver import DeadlineExceeded, ModelSolver
 from manglecp.mangle.facts import Fact, Interval
 from manglecp.mangle.matching import Row
 from manglecp.mangle.printer import instant_text
-from manglecp.mangle.program import DependencyClosure, GivenFact
+from manglecp.mangle.program import GivenFact
 from manglecp.mangle.syntax import Annotation, Atom, Clause, Literal, TimeBound
 from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 MAX_FACTS: Final = 3  # facts in a set
+MAX_SETS: Final = 16  # sets of one result
 MAX_TRIES: Final = 1_000  # evaluations of the program with a set
 MAX_TRIES_OF_CALLERS: Final = 200  # MAX_TRIES for Explainer.unlock
 STEPS_PER_TRY: Final = 10  # the limit of abduction steps, per permitted try
@@ -51,7 +52,7 @@ class UnlockSearch:
         self.candidates = candidates
         self.tries_left = max_tries
         self.effort = Effort(max_tries * STEPS_PER_TRY, prover.solver.check_deadline)
-        self.dependencies = DependencyClosure(prover.model.program)
+        self.dependencies = prover.model.program.dependencies
         self.scope = self.dependencies.needs([goal.key])  # the predicates that can affect the goal
         # The results of an external predicate for inputs that the added facts cause are unknown.
         self.complete = not any(prover.solver.predicate(key).external for key in self.scope)
@@ -92,6 +93,8 @@ class UnlockSearch:
             del queue[facts]
             if facts and self._unlocks(facts):
                 unlocking_sets.add(facts)
+                if len(unlocking_sets) == MAX_SETS:
+                    raise BudgetExhausted
                 continue
             if len(facts) == size and (not is_largest or self.needs_more_facts):
                 continue
