@@ -16,6 +16,7 @@ from .scaffold import INTENT as INTENT, write_scaffold as write_scaffold
 from .settings import (
     Disclosure as Disclosure,
     DomainSettings as DomainSettings,
+    FactSource as FactSource,
     IntentSettings as IntentSettings,
     Invocation as Invocation,
     Profile as Profile,

@@ -14,9 +14,10 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -37,12 +38,12 @@ from manglecp.server.middleware import (
     send_error,
     send_response,
 )
-from manglecp.server.pending import Reply, error_reply, internal_error, json_rpc_refusal
+from manglecp.server.pending import Reply, error_reply, internal_error, json_rpc_refusal, push_facts
 from manglecp.server.sessions import Session
 from manglecp.server.tracing import use_trace_context
 from manglecp.server.websocket import WebSocketEndpoint
 from manglecp.store import StoreError
-from manglecp.wire import MANIFEST_PATH, CodeRow, WireError, malformed, too_large
+from manglecp.wire import JSON as JSON_VALUE, MANIFEST_PATH, CodeRow, Fault, WireError, decode, malformed, too_large
 
 if TYPE_CHECKING:
     from manglecp.server.auth_config import ResourceMetadata
@@ -92,6 +93,8 @@ class App:
             self._route(f"{base}/approvals", partial(self._handle_message, "x-approval_request"), "POST"),
             self._route(f"{base}/decide", partial(self._handle_message, "x-decide_request"), "POST"),
             self._route(f"{base}/skills", partial(self._handle_message, "x-skill_request"), "POST"),
+            self._route(f"{base}/facts", partial(self._handle_message, "x-facts_request"), "POST"),
+            self._route(f"{base}/facts/{{source}}", self._put_facts, "PUT"),
             self._route(MANIFEST_PATH, partial(self._send_manifest, max_age), *read_methods),
             self._route("/health", partial(self._send_status, must_be_ready=False), *read_methods),
             self._route("/ready", partial(self._send_status, must_be_ready=True), *read_methods),
@@ -111,7 +114,7 @@ class App:
             app = CORSMiddleware(
                 app,
                 allow_origins=guards.origins,
-                allow_methods=("GET", "HEAD", "POST", "OPTIONS"),
+                allow_methods=("GET", "HEAD", "POST", "PUT", "OPTIONS"),
                 allow_headers=_ALLOWED_HEADERS,
                 expose_headers=_EXPOSED_HEADERS,
             )
@@ -210,6 +213,25 @@ class App:
         headers = ((b"cache-control", b"private, no-cache"), (b"x-content-type-options", b"nosniff"))
         await request.send_document(body, content_type, strong_etag(body), *headers)
 
+    async def _put_facts(self, request: _Request) -> None:
+        """Replace the facts of a source with a JSON array of fact objects, or with Mangle text (``text/plain``)."""
+        session = self._open_session(request)
+        is_text = request.headers.get(b"content-type", b"").lower().startswith(b"text/plain")
+        try:
+            if not is_text:
+                _check_media_types(request.headers)
+            self.core.request_limits.charge_peer(request.peer)
+            identity = await session.charge_identity()
+            limit = self.core.pack_settings.limits.max_message_bytes
+            body = await read_body(request.receive, request.headers, limit, _BODY_SECONDS)
+            facts = await asyncio.to_thread(_decode_facts, body, is_text=is_text)
+            with self.core.revisions.use() as revision:
+                result = await asyncio.to_thread(push_facts, revision, identity, request.path_param("source"), facts)
+        except StoreError as error:
+            self.core.revisions.store_failed(error, {})
+            raise internal_error() from None
+        await request.send(200, msgspec.json.encode(result), JSON, NOT_CACHED)
+
     async def _send_metadata(self, document: bytes, request: _Request) -> None:
         await request.send(200, document, JSON, (b"cache-control", b"max-age=300"))
 
@@ -292,6 +314,19 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     else:
         text = f"There is nothing at this path; the manifest is at {MANIFEST_PATH}"
         await send_error(scope, send, WireError("x-not_found", text, row=_NOT_FOUND))
+
+
+def _decode_facts(body: bytes, *, is_text: bool) -> str | list[Any]:
+    """Return the facts of a body. Raises ``malformed_message``."""
+    try:
+        facts: str | JSON_VALUE = body.decode() if is_text else decode(body)
+    except UnicodeDecodeError:
+        raise malformed("The text is not UTF-8", "$") from None
+    except Fault as fault:
+        raise malformed(fault.message, fault.path, fault.fix) from None
+    if not isinstance(facts, str | list) or isinstance(facts, str) is not is_text:
+        raise malformed("The body is not an array of facts", "$", 'Send [{"pred": "…", "args": […]}].')
+    return facts
 
 
 def _watch(receive: Receive, session: Session, watchers: list[asyncio.Task[None]]) -> None:

@@ -1,0 +1,443 @@
+"""Facts of sources that all servers of one store share: pushes, polls, and their way into this process.
+
+A new version of a source is stored only if the rules bear it together with the stored versions of all other sources. A
+thread looks for new versions of other processes several times a second. A generator with a table ``[facts.NAME]`` is
+polled by the process that holds its lease; after a failure the pauses grow, with jitter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from manglecp.base.ids import random_id
+from manglecp.base.source import Source
+from manglecp.intent import Domain, Freshness, Identity, OfferService, SourceVersion
+from manglecp.invoke.fact_refresh import OnStaleFacts
+from manglecp.mangle import Fact, FactAcceptor, MangleError
+from manglecp.pack import FactSource
+from manglecp.pack.factfiles import FileLimits, parse_facts
+from manglecp.store import Busy, NewEntry, Store, StoredSource, StoreError
+from manglecp.toolhost import FactGenerators, PassError
+from manglecp.wire import Fault, Schemas, Violation, WireError, did_you_mean, read_fact, refused_facts, write_fact
+from manglecp.wire.messages import UNSET, FactsResult
+
+PUSH_FACTS: Final = "push_facts"
+"""The permission to push facts of every source; ``push_facts:NAME`` is the one for a single source."""
+SYNC_SECONDS: Final = 0.25
+_MAX_VIOLATIONS: Final = 20
+_MAX_ATTEMPTS: Final = 20  # to store a version while other processes store versions of other sources
+_MAX_BACKOFF: Final = 60.0  # seconds after failed polls, unless ``every`` is longer
+_NO_FACTS: Final[frozenset[Fact]] = frozenset()
+_MAX_ERROR: Final = 500  # characters
+_log = logging.getLogger(__name__)
+
+
+class _Outdated(Exception):
+    """Another process has stored a version that this process has not applied."""
+
+
+class _LeaseLost(Exception):
+    """Another process polls the source now."""
+
+
+class SharedFacts:
+    """The shared facts of one pack revision. Its methods block; :meth:`serve` runs them in threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        domain: Domain,
+        generators: FactGenerators | None,
+        *,
+        lease_ms: int,
+        on_stale: OnStaleFacts | None = None,
+    ) -> None:
+        self._store = store
+        self._stored = store.fact_sources
+        self._pack = domain.pack.name
+        self._sources = {source.name: source for source in domain.pack.settings.fact_sources}
+        self._readers = {name: _SourceReader(source, domain) for name, source in self._sources.items()}
+        self._generators = generators
+        self._descriptions = domain.pack.generators
+        self._lease_ms = lease_ms
+        self._on_stale = on_stale or (lambda _source, _reason: None)
+        self._owner = random_id()
+        self._freshness = Freshness(self._sources.values())
+        self._offers: OfferService
+        # The applied facts and versions; changed only within OfferService.change.
+        self._facts: dict[str, frozenset[Fact]] = {}
+        self._versions: dict[str, int] = dict.fromkeys(self._sources, 0)
+        self._tried: dict[str, int] = dict(self._versions)  # the versions of the last attempt to apply
+        self._unusable: dict[str, str] = {}  # by source: why the stored version cannot be used
+        self._polls: dict[str, float] = {}  # the polls under way, and when their lease was last renewed
+        self._errors: dict[str, str] = {}  # by source: the error of the last poll
+        self._reported: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def load(self, domain: Domain) -> Domain:
+        """Return the domain with the stored facts. Raises :class:`StoreError`."""
+        with self._store.write_transaction() as tx:
+            self._stored.ensure(tx, self._pack, self._sources)
+        domain = replace(domain, freshness=self._freshness)
+        domain = self._apply(domain)
+        self._confirm(self._list())
+        return domain
+
+    @contextlib.asynccontextmanager
+    async def serve(self, offers: OfferService) -> AsyncIterator[None]:
+        """Keep the facts of ``offers`` up to date within the block; sources that are due are polled first."""
+        self._offers = offers
+        polls: set[asyncio.Task[None]] = set()
+
+        async def tick() -> None:
+            for name in await asyncio.to_thread(self._tick):
+                task = asyncio.create_task(asyncio.to_thread(self._poll, name))
+                polls.add(task)
+                task.add_done_callback(polls.discard)
+            self._report()
+
+        async def run() -> None:
+            while True:
+                await asyncio.sleep(SYNC_SECONDS)
+                try:
+                    await tick()
+                except StoreError as error:
+                    _log.warning("shared facts cannot be read: %s", error)
+                except Exception:
+                    _log.exception("shared facts cannot be updated")
+
+        await tick()
+        if polls:
+            await asyncio.wait(polls)
+            await asyncio.to_thread(self.sync)
+            self._report()
+        task = asyncio.create_task(run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            if self._generators is not None:
+                await asyncio.to_thread(self._generators.close)  # a pass under way ends with its host
+            if polls:
+                await asyncio.wait(polls)
+            for name in self._reported:
+                self._on_stale(name, None)
+            with contextlib.suppress(StoreError):
+                await asyncio.to_thread(self._release)
+
+    def push(self, source: str, facts: str | Sequence[Any], identity: Identity) -> FactsResult:
+        """Replace the facts of a source: fact objects, or facts as Mangle text.
+
+        Raises :class:`WireError` without a change, and :class:`StoreError`.
+        """
+        if not {PUSH_FACTS, f"{PUSH_FACTS}:{source}"} & identity.permissions:
+            raise WireError("auth_insufficient", f"The permission {PUSH_FACTS} or {PUSH_FACTS}:{source} is missing")
+        settings = self._sources.get(source)
+        if settings is None or not settings.push:
+            known = [name for name, each in self._sources.items() if each.push]
+            suggestion = did_you_mean(source, known) or f"pack.toml declares it as [facts.{source[:64]}] push = true"
+            raise WireError("x-source_not_found", "No facts are pushed to this source", {"suggestion": suggestion})
+        return self._publish(source, self._readers[source].read(facts), identity.name)
+
+    def sync(self) -> dict[str, StoredSource]:
+        """Apply versions that other processes have stored, and return the state of all sources."""
+        rows = self._list()
+        if any(row.version != self._tried[name] for name, row in rows.items()):
+            self._offers.change(self._apply)
+        self._confirm(rows)
+        return rows
+
+    def ages(self, now_ns: int) -> Mapping[str, float]:
+        """Return the age in seconds of the facts of each source that has any."""
+        return {name: (now_ns - at_ns) / 1e9 for name, at_ns in self._freshness.confirmed_ns.items()}
+
+    def failing(self) -> Mapping[str, str]:
+        """Return why sources fail or are stale, by source."""
+        stale = {str(fact.args[0]): str(fact.args[1]) for fact in self._freshness.stale_facts(time.time_ns())}
+        return {**stale, **self._errors, **self._unusable}
+
+    # --- replication -------------------------------------------------------------------------------------------------
+
+    def _list(self) -> dict[str, StoredSource]:
+        with self._store.read_transaction() as tx:
+            rows = self._stored.list(tx, self._pack)
+        return {name: row for name, row in rows.items() if name in self._sources}
+
+    def _apply(self, domain: Domain) -> Domain:
+        """Return the domain with the stored versions of all sources, in one step.
+
+        Versions that the declarations or the rules do not bear are unusable: both may have changed since they were
+        stored. The source is stale then, and its earlier facts stay.
+        """
+        with self._store.read_transaction() as tx:  # a snapshot
+            rows = {name: row for name, row in self._stored.list(tx, self._pack).items() if name in self._sources}
+            changed = [name for name, row in rows.items() if row.version != self._versions[name]]
+            contents = {name: self._stored.content(tx, self._pack, name) for name in changed}
+        self._tried = {name: row.version for name, row in rows.items()}
+        facts: dict[str, frozenset[Fact]] = {}
+        unusable: dict[str, str] = {}
+        for name, content in contents.items():
+            try:
+                facts[name] = self._readers[name].decode(content)
+            except Fault as fault:
+                unusable[name] = f"the stored facts do not fit the declarations: {fault.message}"
+        added = [fact for name, after in facts.items() for fact in after - self._facts.get(name, _NO_FACTS)]
+        removed = [fact for name, after in facts.items() for fact in self._facts.get(name, _NO_FACTS) - after]
+        try:
+            applied = _provenance(rows.values() if not unusable else [rows[n] for n in rows if n not in unusable])
+            domain = domain.changed(added, removed, sources={**domain.sources, **applied})
+        except MangleError as error:
+            unusable |= dict.fromkeys(facts, f"the rules do not bear the stored facts: {_message(error)}")
+        else:
+            self._facts |= facts
+            self._versions |= {name: row.version for name, row in rows.items() if name not in unusable}
+        self._unusable = {n: why for n, why in self._unusable.items() if n not in contents} | unusable
+        return domain
+
+    def _confirm(self, rows: Mapping[str, StoredSource]) -> None:
+        for name, row in rows.items():
+            if name in self._unusable:
+                self._freshness.confirmed_ns.pop(name, None)
+            elif row.version and row.version == self._versions[name]:
+                self._freshness.confirmed_ns[name] = row.confirmed_ms * 1_000_000
+
+    # --- publication -------------------------------------------------------------------------------------------------
+
+    def _publish(self, name: str, facts: frozenset[Fact], principal: str, owner: str | None = None) -> FactsResult:
+        content = self._readers[name].encode(facts)
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        results: list[FactsResult] = []
+
+        def publish(domain: Domain) -> Domain:
+            before = self._facts.get(name, _NO_FACTS)
+            added, removed = facts - before, before - facts
+            if added or removed:
+                domain = domain.changed(added, removed)
+            with self._store.write_transaction() as tx:
+                if owner is not None and not self._stored.renew(tx, self._pack, name, owner, self._lease_ms):
+                    raise _LeaseLost
+                rows = self._stored.list(tx, self._pack, lock=True)
+                if any(row.version != self._tried.get(each, row.version) for each, row in rows.items()):
+                    raise _Outdated
+                is_new = not rows[name].version or rows[name].digest != digest
+                if is_new:
+                    count = len(facts)
+                    self._stored.put(tx, self._pack, name, content, digest=digest, facts=count, principal=principal)
+                else:
+                    self._stored.confirm(tx, self._pack, name)
+                rows = self._stored.list(tx, self._pack)
+                version = rows[name].version
+                result = FactsResult(
+                    source=name,
+                    version=version,
+                    digest=digest,
+                    facts=len(facts),
+                    added=len(added),
+                    removed=len(removed),
+                    changed=is_new,
+                )
+                if is_new or owner is None:
+                    self._store.ledger.append_all(tx, [_ledger_entry(self._pack, result, facts, principal)])
+            results.append(result)
+            self._facts[name] = facts
+            self._versions[name] = self._tried[name] = version
+            self._unusable.pop(name, None)
+            self._freshness.confirmed_ns[name] = rows[name].confirmed_ms * 1_000_000
+            return replace(domain, sources={**domain.sources, **_provenance([rows[name]])}) if is_new else domain
+
+        for _ in range(_MAX_ATTEMPTS):
+            self.sync()
+            try:
+                self._offers.change(publish)
+            except _Outdated:
+                continue
+            except MangleError as error:
+                raise WireError("x-facts_refused", f"The rules do not bear these facts: {_message(error)}") from error
+            return results[0]
+        raise Busy("other sources of this pack change all the time; nothing was changed. Try again.")
+
+    # --- polls -------------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> list[str]:
+        """Synchronise, renew the leases of polls under way, and claim sources that are due; return the claimed ones."""
+        rows, now = self.sync(), time.monotonic()
+        self._errors = {name: row.error for name, row in rows.items() if row.error is not None}
+        if self._generators is None:
+            return []
+        with self._lock:
+            ageing = [name for name, since in self._polls.items() if now - since > self._lease_ms / 3_000]
+            idle = [name for name, source in self._sources.items() if not source.push and name not in self._polls]
+        wall_ms = time.time() * 1_000 + 1_000  # the database decides; its clock may differ from this machine's
+        due = [name for name in idle if rows[name].due_ms <= wall_ms and self._may_claim(rows[name], wall_ms)]
+        if not ageing and not due:
+            return []
+        with self._store.write_transaction() as tx:
+            for name in ageing:
+                self._stored.renew(tx, self._pack, name, self._owner, self._lease_ms)
+            claimed = [n for n in due if self._stored.claim(tx, self._pack, n, self._owner, self._lease_ms)]
+        with self._lock:
+            self._polls |= dict.fromkeys([*claimed, *(name for name in ageing if name in self._polls)], now)
+        return claimed
+
+    def _may_claim(self, row: StoredSource, wall_ms: float) -> bool:
+        return row.owner in (None, self._owner) or row.lease_until_ms <= wall_ms
+
+    def _poll(self, name: str) -> None:
+        """Make a pass of a generator, store its facts, and schedule the next pass."""
+        assert self._generators is not None
+        error = None
+        try:
+            result = self._generators.run_pass(name)
+            self._generators.commit(result)
+            facts = frozenset(self._generators.facts(name))
+            if len(facts) > (limit := self._sources[name].max_facts):
+                raise PassError(name, f"{len(facts):,} facts, and facts.{name}.max_facts is {limit:,}")
+            self._publish(name, facts, f"facts.py {name}", self._owner)
+        except PassError as failure:
+            error = failure.message
+        except WireError as refusal:
+            error = refusal.message
+        except _LeaseLost:
+            _log.warning("another process polls %s now; a result was dropped", name)
+        except Exception:
+            _log.exception("a poll of %s failed in the server itself", name)
+            error = "the server failed"
+        finally:
+            with self._lock:
+                self._polls.pop(name, None)
+        try:
+            with self._store.write_transaction() as tx:
+                failures = self._stored.list(tx, self._pack)[name].failures + 1
+                pause_ms = round(self._pause(name, 0 if error is None else failures) * 1_000)
+                poll = (self._pack, name, self._owner)
+                text = error and error[:_MAX_ERROR]
+                self._stored.schedule(tx, *poll, pause_ms=pause_ms, lease_ms=self._lease_ms, error=text)
+        except StoreError as failure:
+            _log.warning("the next poll of %s cannot be scheduled: %s", name, failure)
+
+    def _pause(self, name: str, failures: int) -> float:
+        """Return the seconds until the next poll, after so many consecutive failures."""
+        every = self._sources[name].every or self._descriptions[name].every
+        if not failures:
+            return every
+        return min(2.0 ** min(failures, 16), max(_MAX_BACKOFF, every)) * random.uniform(0.5, 1.0)
+
+    def _report(self) -> None:
+        """Report sources that begin or cease to fail."""
+        failing = self.failing()
+        for name, reason in failing.items():
+            if name not in self._reported:
+                _log.warning("the facts of %s are not updated: %s", name, reason)
+                self._on_stale(name, reason)
+        for name in self._reported.keys() - failing.keys():
+            self._on_stale(name, None)
+        self._reported = dict(failing)
+
+    def _release(self) -> None:
+        with self._store.write_transaction() as tx:
+            self._stored.release(tx, self._pack, self._owner)
+
+
+class _SourceReader:
+    """Reads and writes the facts of one source, as the declarations of its predicates require."""
+
+    def __init__(self, source: FactSource, domain: Domain) -> None:
+        generator = domain.pack.generators.get(source.name)
+        self._names = source.predicates if generator is None else generator.predicates
+        self._name, self._max_facts = source.name, source.max_facts
+        self._predicates = {key: each for key, each in domain.program.predicates.items() if key[0] in self._names}
+        self._schemas = Schemas(self._predicates)
+        self._accepts = FactAcceptor(self._predicates).accepts
+
+    def read(self, facts: str | Sequence[Any]) -> frozenset[Fact]:
+        """Return pushed facts. Raises :class:`WireError` with the first violations."""
+        if isinstance(facts, str):
+            return self._read_text(facts)
+        self._check_count(len(facts))
+        found: list[Fact] = []
+        violations: list[Violation] = []
+        for index, data in enumerate(facts):
+            try:
+                found.append(self._read(data))
+            except Fault as fault:
+                name = data.get("pred") if type(data) is dict else None
+                violations.append(
+                    Violation(
+                        fact_index=index,
+                        predicate=name if type(name) is str else "",
+                        issue=getattr(fault, "issue", "invalid_fact"),
+                        message=fault.message,
+                        suggestion=fault.fix or UNSET,
+                        path=fault.inside("facts", index).path if fault.steps else UNSET,
+                    )
+                )
+                if len(violations) == _MAX_VIOLATIONS:
+                    break
+        if violations:
+            raise refused_facts(violations)
+        return frozenset(found)
+
+    def _read_text(self, text: str) -> frozenset[Fact]:
+        try:
+            source = Source(self._name, text)
+            found = parse_facts(source, self._predicates, FileLimits(facts=self._max_facts, errors=_MAX_VIOLATIONS))
+        except MangleError as error:
+            lines = [problem.render().splitlines()[0] for problem in error.diagnostics[:_MAX_VIOLATIONS]]
+            raise WireError("invalid_facts", "; ".join(lines)) from None
+        for fact in found:
+            if not self._accepts(fact.key, fact.args):
+                raise WireError("invalid_facts", f"The values of {fact.predicate} do not fit together: see its Decl")
+        return frozenset(found)
+
+    def decode(self, content: bytes) -> frozenset[Fact]:
+        """Return stored facts. Raises :class:`Fault` if they do not fit the declarations."""
+        return frozenset(self._read(msgspec.json.decode(line)) for line in content.splitlines())
+
+    def encode(self, facts: Iterable[Fact]) -> bytes:
+        """Return the text to store; equal sets of facts have equal texts."""
+        return b"\n".join(sorted(msgspec.json.encode(write_fact(fact, self._schemas)) for fact in facts))
+
+    def _check_count(self, count: int) -> None:
+        if count > self._max_facts:
+            message = f"{count:,} facts are pushed, and facts.{self._name}.max_facts is {self._max_facts:,}"
+            raise WireError("too_many_facts", message, {"limit": self._max_facts, "actual": count})
+
+    def _read(self, data: Any) -> Fact:
+        name = data.get("pred") if type(data) is dict else None
+        if type(name) is str and name not in self._names:
+            fix = f"its predicates are {', '.join(self._names)}"
+            raise Fault(f"{self._name} does not provide facts of {name[:80]}", fix).inside("pred")
+        fact = read_fact(data, self._schemas)
+        if not self._accepts(fact.key, fact.args):
+            raise Fault(f"the values of {name} do not fit together, as its Decl bounds them")
+        return fact
+
+
+def _ledger_entry(pack: str, result: FactsResult, facts: Iterable[Fact], principal: str) -> NewEntry:
+    counts = Counter(fact.predicate for fact in facts)
+    body = {"pack": pack, **msgspec.structs.asdict(result), "predicates": dict(sorted(counts.items()))}
+    return NewEntry("facts", body, identity=principal)
+
+
+def _provenance(rows: Iterable[StoredSource]) -> dict[str, SourceVersion]:
+    return {
+        row.source: SourceVersion(row.version, row.digest, row.changed_ms, row.principal) for row in rows if row.version
+    }
+
+
+def _message(error: MangleError) -> str:
+    return error.diagnostics[0].message
