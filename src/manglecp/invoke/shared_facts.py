@@ -15,7 +15,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,18 +25,17 @@ from manglecp.base.ids import random_id
 from manglecp.base.source import Source
 from manglecp.intent import Domain, Freshness, Identity, OfferService, SourceVersion
 from manglecp.invoke.fact_refresh import OnStaleFacts
-from manglecp.mangle import Fact, FactAcceptor, MangleError
+from manglecp.mangle import Fact, MangleError
 from manglecp.pack import FactSource
 from manglecp.pack.factfiles import FileLimits, parse_facts
 from manglecp.store import Busy, NewEntry, Store, StoredSource, StoreError
 from manglecp.toolhost import FactGenerators, PassError
-from manglecp.wire import Fault, Schemas, Violation, WireError, did_you_mean, read_fact, refused_facts, write_fact
-from manglecp.wire.messages import UNSET, FactsResult
+from manglecp.wire import Fault, Profile, Schemas, WireError, did_you_mean, publish, read_fact, write_fact
+from manglecp.wire.messages import FactsResult
 
 PUSH_FACTS: Final = "push_facts"
 """The permission to push facts of every source; ``push_facts:NAME`` is the one for a single source."""
 SYNC_SECONDS: Final = 0.25
-_MAX_VIOLATIONS: Final = 20
 _MAX_ATTEMPTS: Final = 20  # to store a version while other processes store versions of other sources
 _MAX_BACKOFF: Final = 60.0  # seconds after failed polls, unless ``every`` is longer
 _NO_FACTS: Final[frozenset[Fact]] = frozenset()
@@ -139,7 +138,7 @@ class SharedFacts:
             with contextlib.suppress(StoreError):
                 await asyncio.to_thread(self._release)
 
-    def push(self, source: str, facts: str | Sequence[Any], identity: Identity) -> FactsResult:
+    def push(self, source: str, facts: str | list[Any], identity: Identity) -> FactsResult:
         """Replace the facts of a source: fact objects, or facts as Mangle text.
 
         Raises :class:`WireError` without a change, and :class:`StoreError`.
@@ -160,6 +159,10 @@ class SharedFacts:
             self._offers.change(self._apply)
         self._confirm(rows)
         return rows
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self._sources.keys()
 
     def ages(self, now_ns: int) -> Mapping[str, float]:
         """Return the age in seconds of the facts of each source that has any."""
@@ -235,29 +238,20 @@ class SharedFacts:
                     raise _Outdated
                 is_new = not rows[name].version or rows[name].digest != digest
                 if is_new:
-                    count = len(facts)
-                    self._stored.put(tx, self._pack, name, content, digest=digest, facts=count, principal=principal)
+                    self._stored.put(tx, self._pack, name, content, digest, len(facts), principal)
                 else:
                     self._stored.confirm(tx, self._pack, name)
-                rows = self._stored.list(tx, self._pack)
-                version = rows[name].version
-                result = FactsResult(
-                    source=name,
-                    version=version,
-                    digest=digest,
-                    facts=len(facts),
-                    added=len(added),
-                    removed=len(removed),
-                    changed=is_new,
-                )
+                row = self._stored.list(tx, self._pack)[name]
+                counts = {"facts": len(facts), "added": len(added), "removed": len(removed)}
+                result = FactsResult(source=name, version=row.version, digest=digest, changed=is_new, **counts)
                 if is_new or owner is None:
                     self._store.ledger.append_all(tx, [_ledger_entry(self._pack, result, facts, principal)])
             results.append(result)
             self._facts[name] = facts
-            self._versions[name] = self._tried[name] = version
+            self._versions[name] = self._tried[name] = row.version
             self._unusable.pop(name, None)
-            self._freshness.confirmed_ns[name] = rows[name].confirmed_ms * 1_000_000
-            return replace(domain, sources={**domain.sources, **_provenance([rows[name]])}) if is_new else domain
+            self._confirm({name: row})
+            return replace(domain, sources={**domain.sources, **_provenance([row])})
 
         for _ in range(_MAX_ATTEMPTS):
             self.sync()
@@ -282,7 +276,7 @@ class SharedFacts:
             ageing = [name for name, since in self._polls.items() if now - since > self._lease_ms / 3_000]
             idle = [name for name, source in self._sources.items() if not source.push and name not in self._polls]
         wall_ms = time.time() * 1_000 + 1_000  # the database decides; its clock may differ from this machine's
-        due = [name for name in idle if rows[name].due_ms <= wall_ms and self._may_claim(rows[name], wall_ms)]
+        due = [name for name in idle if max(rows[name].due_ms, self._claimable_ms(rows[name])) <= wall_ms]
         if not ageing and not due:
             return []
         with self._store.write_transaction() as tx:
@@ -293,8 +287,8 @@ class SharedFacts:
             self._polls |= dict.fromkeys([*claimed, *(name for name in ageing if name in self._polls)], now)
         return claimed
 
-    def _may_claim(self, row: StoredSource, wall_ms: float) -> bool:
-        return row.owner in (None, self._owner) or row.lease_until_ms <= wall_ms
+    def _claimable_ms(self, row: StoredSource) -> int:
+        return 0 if row.owner == self._owner else row.lease_until_ms
 
     def _poll(self, name: str) -> None:
         """Make a pass of a generator, store its facts, and schedule the next pass."""
@@ -357,74 +351,37 @@ class _SourceReader:
 
     def __init__(self, source: FactSource, domain: Domain) -> None:
         generator = domain.pack.generators.get(source.name)
-        self._names = source.predicates if generator is None else generator.predicates
+        names = source.predicates if generator is None else generator.predicates
         self._name, self._max_facts = source.name, source.max_facts
-        self._predicates = {key: each for key, each in domain.program.predicates.items() if key[0] in self._names}
+        self._predicates = {key: each for key, each in domain.program.predicates.items() if key[0] in names}
+        self._profile = Profile(self._predicates, [publish(each, "input") for each in self._predicates.values()])
         self._schemas = Schemas(self._predicates)
-        self._accepts = FactAcceptor(self._predicates).accepts
 
-    def read(self, facts: str | Sequence[Any]) -> frozenset[Fact]:
-        """Return pushed facts. Raises :class:`WireError` with the first violations."""
-        if isinstance(facts, str):
-            return self._read_text(facts)
-        self._check_count(len(facts))
-        found: list[Fact] = []
-        violations: list[Violation] = []
-        for index, data in enumerate(facts):
+    def read(self, facts: str | list[Any]) -> frozenset[Fact]:
+        """Return pushed facts. Raises :class:`WireError` with all violations."""
+        if not isinstance(facts, str):
+            found = self._profile.read(facts, time.time_ns(), limit=self._max_facts)
+        else:
             try:
-                found.append(self._read(data))
-            except Fault as fault:
-                name = data.get("pred") if type(data) is dict else None
-                violations.append(
-                    Violation(
-                        fact_index=index,
-                        predicate=name if type(name) is str else "",
-                        issue=getattr(fault, "issue", "invalid_fact"),
-                        message=fault.message,
-                        suggestion=fault.fix or UNSET,
-                        path=fault.inside("facts", index).path if fault.steps else UNSET,
-                    )
-                )
-                if len(violations) == _MAX_VIOLATIONS:
-                    break
-        if violations:
-            raise refused_facts(violations)
-        return frozenset(found)
-
-    def _read_text(self, text: str) -> frozenset[Fact]:
-        try:
-            source = Source(self._name, text)
-            found = parse_facts(source, self._predicates, FileLimits(facts=self._max_facts, errors=_MAX_VIOLATIONS))
-        except MangleError as error:
-            lines = [problem.render().splitlines()[0] for problem in error.diagnostics[:_MAX_VIOLATIONS]]
-            raise WireError("invalid_facts", "; ".join(lines)) from None
+                found = parse_facts(Source(self._name, facts), self._predicates, FileLimits(facts=self._max_facts))
+            except MangleError as error:
+                problems = (problem.render().splitlines()[0] for problem in error.diagnostics)
+                raise WireError("invalid_facts", "; ".join(problems)) from None
         for fact in found:
-            if not self._accepts(fact.key, fact.args):
-                raise WireError("invalid_facts", f"The values of {fact.predicate} do not fit together: see its Decl")
+            if fact.key not in self._predicates or not self._profile.acceptance.accepts(fact.key, fact.args):
+                raise WireError("invalid_facts", f"{fact.predicate}: the values do not fit its Decl")
         return frozenset(found)
 
     def decode(self, content: bytes) -> frozenset[Fact]:
         """Return stored facts. Raises :class:`Fault` if they do not fit the declarations."""
-        return frozenset(self._read(msgspec.json.decode(line)) for line in content.splitlines())
+        facts = frozenset(read_fact(msgspec.json.decode(line), self._schemas) for line in content.splitlines())
+        if not all(self._profile.acceptance.accepts(fact.key, fact.args) for fact in facts):
+            raise Fault("the values of a fact do not fit its Decl")
+        return facts
 
     def encode(self, facts: Iterable[Fact]) -> bytes:
         """Return the text to store; equal sets of facts have equal texts."""
         return b"\n".join(sorted(msgspec.json.encode(write_fact(fact, self._schemas)) for fact in facts))
-
-    def _check_count(self, count: int) -> None:
-        if count > self._max_facts:
-            message = f"{count:,} facts are pushed, and facts.{self._name}.max_facts is {self._max_facts:,}"
-            raise WireError("too_many_facts", message, {"limit": self._max_facts, "actual": count})
-
-    def _read(self, data: Any) -> Fact:
-        name = data.get("pred") if type(data) is dict else None
-        if type(name) is str and name not in self._names:
-            fix = f"its predicates are {', '.join(self._names)}"
-            raise Fault(f"{self._name} does not provide facts of {name[:80]}", fix).inside("pred")
-        fact = read_fact(data, self._schemas)
-        if not self._accepts(fact.key, fact.args):
-            raise Fault(f"the values of {name} do not fit together, as its Decl bounds them")
-        return fact
 
 
 def _ledger_entry(pack: str, result: FactsResult, facts: Iterable[Fact], principal: str) -> NewEntry:

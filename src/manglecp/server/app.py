@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -38,12 +38,13 @@ from manglecp.server.middleware import (
     send_error,
     send_response,
 )
-from manglecp.server.pending import Reply, error_reply, internal_error, json_rpc_refusal, push_facts
+from manglecp.server.pending import Reply, error_reply, internal_error, json_rpc_refusal
 from manglecp.server.sessions import Session
 from manglecp.server.tracing import use_trace_context
 from manglecp.server.websocket import WebSocketEndpoint
 from manglecp.store import StoreError
-from manglecp.wire import JSON as JSON_VALUE, MANIFEST_PATH, CodeRow, Fault, WireError, decode, malformed, too_large
+from manglecp.wire import MANIFEST_PATH, CodeRow, WireError, malformed, too_large
+from manglecp.wire.messages import VERSION
 
 if TYPE_CHECKING:
     from manglecp.server.auth_config import ResourceMetadata
@@ -135,13 +136,17 @@ class App:
     def _route(self, path: str, handler: _Handler, *methods: str) -> Route:
         return Route(path, _Endpoint(handler, self._send_reply, methods))
 
-    async def _handle_message(self, type_: str, request: _Request) -> None:
+    async def _handle_message(
+        self, type_: str, request: _Request, message_of: Callable[[bytes], bytes] | None = None
+    ) -> None:
         began_ns = time.time_ns()
         session = self._open_session(request)
         try:
             _check_media_types(request.headers)
             limit = self.core.pack_settings.limits.max_message_bytes
             body = await read_body(request.receive, request.headers, limit, _BODY_SECONDS)
+            if message_of is not None:
+                body = await asyncio.to_thread(message_of, body)
         except WireError as error:
             reply = error_reply(error)
             self.core.report_handled(session, None, began_ns, reply)
@@ -215,22 +220,12 @@ class App:
 
     async def _put_facts(self, request: _Request) -> None:
         """Replace the facts of a source with a JSON array of fact objects, or with Mangle text (``text/plain``)."""
-        session = self._open_session(request)
-        is_text = request.headers.get(b"content-type", b"").lower().startswith(b"text/plain")
-        try:
-            if not is_text:
-                _check_media_types(request.headers)
-            self.core.request_limits.charge_peer(request.peer)
-            identity = await session.charge_identity()
-            limit = self.core.pack_settings.limits.max_message_bytes
-            body = await read_body(request.receive, request.headers, limit, _BODY_SECONDS)
-            facts = await asyncio.to_thread(_decode_facts, body, is_text=is_text)
-            with self.core.revisions.use() as revision:
-                result = await asyncio.to_thread(push_facts, revision, identity, request.path_param("source"), facts)
-        except StoreError as error:
-            self.core.revisions.store_failed(error, {})
-            raise internal_error() from None
-        await request.send(200, msgspec.json.encode(result), JSON, NOT_CACHED)
+        source, headers = request.path_param("source"), request.headers
+        if not headers.get(b"content-type", b"").lower().startswith(b"text/plain"):
+            await self._handle_message("x-facts_request", request, partial(_facts_message, source, "facts"))
+            return
+        request.headers = {**headers, b"content-type": b"application/json"}  # of the message
+        await self._handle_message("x-facts_request", request, partial(_facts_message, source, "text"))
 
     async def _send_metadata(self, document: bytes, request: _Request) -> None:
         await request.send(200, document, JSON, (b"cache-control", b"max-age=300"))
@@ -316,17 +311,16 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
         await send_error(scope, send, WireError("x-not_found", text, row=_NOT_FOUND))
 
 
-def _decode_facts(body: bytes, *, is_text: bool) -> str | list[Any]:
-    """Return the facts of a body. Raises ``malformed_message``."""
+def _facts_message(source: str, member: str, body: bytes) -> bytes:
+    """Return the message of a request to ``/facts/SOURCE``. Raises ``malformed_message``."""
     try:
-        facts: str | JSON_VALUE = body.decode() if is_text else decode(body)
-    except UnicodeDecodeError:
-        raise malformed("The text is not UTF-8", "$") from None
-    except Fault as fault:
-        raise malformed(fault.message, fault.path, fault.fix) from None
-    if not isinstance(facts, str | list) or isinstance(facts, str) is not is_text:
-        raise malformed("The body is not an array of facts", "$", 'Send [{"pred": "…", "args": […]}].')
-    return facts
+        # Decoded first: a body that is no array could add members to the message.
+        content = msgspec.json.decode(body, type=list[msgspec.Raw]) if member == "facts" else body.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        expected = "a JSON array of facts" if member == "facts" else "text in UTF-8"
+        raise malformed(f"The body is not {expected}", "$") from None
+    message = {"type": "x-facts_request", "id": "put", "manglecp": VERSION}
+    return msgspec.json.encode({**message, "payload": {"source": source, member: content}})
 
 
 def _watch(receive: Receive, session: Session, watchers: list[asyncio.Task[None]]) -> None:

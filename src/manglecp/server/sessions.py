@@ -291,7 +291,7 @@ class Session:
                 self._core.revisions.store_failed(error, {"session": self.name})
                 raise internal_error() from None
 
-    async def charge_identity(self) -> Identity:
+    async def _charge_identity(self) -> Identity:
         """Return the client's identity, and charge it for a request. Raises WireError."""
         core = self._core
         if core.revisions.status in ("booting", "draining"):
@@ -304,7 +304,7 @@ class Session:
         self, message: messages.ApprovalMessage | messages.SkillMessage | messages.FactsMessage
     ) -> Reply:
         """Return the reply to a message of an extension of the protocol: approvals, skills or facts."""
-        identity = await self.charge_identity()
+        identity = await self._charge_identity()
         try:
             with self._core.revisions.use() as revision:
                 if isinstance(message, messages.SkillMessage):
@@ -324,7 +324,7 @@ class Session:
         return Reply(encode(messages.ApprovalResponse(id=message.id, payload=result)))
 
     async def _register(self, message: PendingMessage, began_ns: int) -> PendingRequest:
-        core, identity = self._core, await self.charge_identity()
+        core, identity = self._core, await self._charge_identity()
         if len(self._pending) >= core.settings.max_pending:
             text = f"More than {core.settings.max_pending} requests of this session are pending"
             raise WireError("rate_limited", text, retry_after_ms=core.settings.retry_after_ms)

@@ -78,7 +78,7 @@ class FactSources:
             raise Unusable(f"the facts of {source} are damaged; push them again") from None
 
     def put(
-        self, tx: Transaction, pack: str, source: str, content: bytes, *, digest: str, facts: int, principal: str
+        self, tx: Transaction, pack: str, source: str, content: bytes, digest: str, facts: int, principal: str
     ) -> None:
         """Replace the facts of a source with the next version."""
         sealed = self._seals.seal(zlib.compress(content, 1), "fact_source", pack, source)

@@ -1,0 +1,145 @@
+"""``manglecp facts``: push facts to a source, and list the sources of a store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from manglecp import invoke
+from manglecp.base.text import age_text
+from manglecp.cli import target
+from manglecp.cli.files import FILE, option, option_group, read, source_name
+from manglecp.cli.options import (
+    PackFolder,
+    RuntimeOptions,
+    degrade_option,
+    document_option,
+    key_option,
+    open_existing_store,
+    set_option,
+    store_option,
+)
+from manglecp.cli.output import fail, print_result, table
+from manglecp.cli.tool_text import wire_error_lines
+from manglecp.intent import Identity
+from manglecp.wire import Fault, WireError, decode
+
+if TYPE_CHECKING:
+    from manglecp.wire.messages import FactsResult
+
+_MAX_FILE_BYTES: Final = 1 << 28
+
+
+@click.group("facts")
+def command() -> None:
+    """Push facts to a source that pack.toml declares as [facts.NAME], and list the sources of a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Destination:
+    """A server, used with a token, or the store of a pack on this machine."""
+
+    url: str | None
+    token: str | None = field(repr=False)
+    folder: Path | None
+    pack_params: dict[str, str]
+    degrade: bool
+    location: str | None
+    store_key: bytes | None = field(repr=False)
+
+    def push(self, source: str, facts: str | list[Any]) -> FactsResult:
+        """Replace the facts of the source. Raises ``WireError`` and ``StoreError``."""
+        if (self.url is None) == (self.folder is None):
+            raise click.UsageError("give --server URL, or --pack FOLDER to write into the store of this machine")
+        if self.url is not None:
+            return target.run_with_client(self.url, self.token, lambda client: client.push_facts(source, facts))
+        return asyncio.run(self._push_locally(source, facts))
+
+    async def _push_locally(self, source: str, facts: str | list[Any]) -> FactsResult:
+        assert self.folder is not None
+        runtime = RuntimeOptions(
+            self.pack_params, (), True, self.degrade, location=self.location, store_key=self.store_key
+        )
+        operator = Identity("local", frozenset({invoke.PUSH_FACTS}), "local")
+        with closing(runtime.open_store()) as store:
+            async with invoke.PackRuntime.open(runtime.for_pack(self.folder), store) as opened:
+                if opened.facts is None:
+                    raise click.UsageError("pack.toml declares no source: write [facts.NAME] push = true")
+                return await asyncio.to_thread(opened.facts.push, source, facts, operator)
+
+
+@command.command("push")
+@click.argument("source")
+@click.argument("file", type=FILE)
+@document_option
+@option_group(
+    "destination",
+    _Destination,
+    option("--server URL", "url", help="The server of the source."),
+    target.token_option,
+    option("--pack FOLDER", "folder", type=PackFolder(), help="The pack of the source, instead of a server."),
+    set_option,
+    degrade_option,
+    store_option,
+    key_option,
+)
+def push(source: str, file: str, as_json: bool, destination: _Destination) -> None:
+    """Replace all facts of SOURCE with those of FILE, or of standard input (-).
+
+    FILE has a JSON array of facts, one JSON fact per line, or facts in Mangle. If one fact is refused, nothing changes.
+    A token needs the permission push_facts or push_facts:SOURCE.
+    """
+    try:
+        result = destination.push(source, _read_facts(file))
+    except WireError as error:
+        violations = (error.details or {}).get("violations", ())
+        fail(*wire_error_lines(error), *(f"  {each.get('path', '$')}: {each['message']}" for each in violations))
+    change = f"{result.added} added, {result.removed} removed" if result.changed else "unchanged"
+    line = f"{result.source}: version {result.version}, {result.facts} facts, {change}"
+    print_result(msgspec.to_builtins(result), [line], as_json=as_json)
+
+
+def _read_facts(file: str) -> str | list[Any]:
+    data = read(file, _MAX_FILE_BYTES)
+    start = data.lstrip()[:1]
+    try:
+        if start == b"[":
+            facts = decode(data)
+            return facts if isinstance(facts, list) else []
+        if start == b"{":
+            return [decode(line) for line in data.splitlines() if line.strip()]
+        return data.decode()
+    except (Fault, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{click.format_filename(source_name(file))}: {error}") from None
+
+
+@command.command("list")
+@document_option
+@store_option
+@key_option
+def list_(as_json: bool, location: str | None, store_key: bytes | None) -> None:
+    """List the sources of a store: version, number and age of the facts, and the error of the last poll."""
+    with open_existing_store(location, store_key) as store, store.read_transaction() as tx:
+        stored = [
+            (pack, row) for pack in store.fact_sources.packs(tx) for row in store.fact_sources.list(tx, pack).values()
+        ]
+    now_ms = time.time_ns() // 1_000_000
+    rows = [
+        (
+            *(pack, row.source, str(row.version), str(row.facts)),
+            age_text((now_ms - row.confirmed_ms) * 1_000_000) if row.version else "-",
+            row.principal or "-",
+            row.error or "-",
+        )
+        for pack, row in stored
+    ]
+    headings = ("PACK", "SOURCE", "VERSION", "FACTS", "AGE", "BY", "ERROR")
+    documents = [{"pack": pack, **row._asdict()} for pack, row in stored]
+    print_result(documents, table(headings, rows, empty="No pack of this store has a source."), as_json=as_json)
