@@ -21,6 +21,7 @@ _EXAMPLE: Final = """
 name = "intent"
 description = "one"
 [params.name]
+[facts.name]
 [domain.affinities]
 key = 1
 """
@@ -70,6 +71,12 @@ _MEANINGS: Final = {
     "params.NAME.required": "the same for readers of the file",
     "params.NAME.kind": "the hosts of the pack can access a folder, so only the operator can name it",
     "params.NAME.writable": "whether actions may write in the folder",
+    "facts.NAME.push": "whether clients push the facts; without it, NAME is a generator. See [Facts](facts.md)",
+    "facts.NAME.predicates": "the predicates of pushed facts",
+    "facts.NAME.every": "the pause between two polls, such as `30s`; without it, that of `@facts`",
+    "facts.NAME.stale_after": "the age from which on the facts are stale, such as `5m`",
+    "facts.NAME.on_stale": "whether stale facts deny the tools whose rules read them",
+    "facts.NAME.max_facts": "a push or poll with more facts is refused",
     "sandbox.profile": (
         "the [sandbox](../explanation/sandbox.md) profile of the hosts. A profile weaker than `strict` is a warning, "
         "and needs permission of the operator: `--allow-weaker`, or `Server(…, allow_weaker=True)`"
@@ -126,7 +133,7 @@ class _RecordingTable(TomlTable):
 
     def _note(self, key: str, takes: str, default: object) -> None:
         path = ".".join("[]" if isinstance(step, int) else step for step in (*self._path, key)).replace(".[]", "[]")
-        path = re.sub(r"^params\.name\.", "params.NAME.", path)
+        path = re.sub(r"^(params|facts)\.name\.", r"\1.NAME.", path)
         path = re.sub(r"^domain\.affinities\..*", "domain.affinities.KEY", path)
         self.keys[path] = (takes, _default(default))
 

@@ -91,9 +91,9 @@ class _Destination:
     key_option,
 )
 def push(source: str, file: str, as_json: bool, destination: _Destination) -> None:
-    """Replace all facts of SOURCE with those of FILE, or of standard input (-).
+    """Replace all facts of SOURCE.
 
-    FILE has a JSON array of facts, one JSON fact per line, or facts in Mangle. If one fact is refused, nothing changes.
+    FILE, or standard input (-), has a JSON array of facts, one JSON fact per line, or facts in Mangle. If one fact is refused, nothing changes.
     A token needs the permission push_facts or push_facts:SOURCE.
     """
     try:
@@ -125,7 +125,10 @@ def _read_facts(file: str) -> str | list[Any]:
 @store_option
 @key_option
 def list_(as_json: bool, location: str | None, store_key: bytes | None) -> None:
-    """List the sources of a store: version, number and age of the facts, and the error of the last poll."""
+    """List the sources of a store.
+
+    The age is that of the last push or successful poll; the error is that of the last poll.
+    """
     with open_existing_store(location, store_key) as store, store.read_transaction() as tx:
         stored = [
             (pack, row) for pack in store.fact_sources.packs(tx) for row in store.fact_sources.list(tx, pack).values()
