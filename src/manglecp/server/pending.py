@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -205,7 +204,7 @@ def handle_approval(approvals: ApprovalService, approver: Identity, payload: App
     return ApprovalResult(approvals=(approvals.view(request),))
 
 
-def push_facts(revision: PackRuntime, identity: Identity, source: str, facts: str | Sequence[Any]) -> FactsResult:
+def push_facts(revision: PackRuntime, identity: Identity, source: str, facts: str | list[Any]) -> FactsResult:
     """Replace the facts of a source. Blocks. Raises WireError and StoreError."""
     if revision.facts is None:
         raise WireError("x-source_not_found", "This server has no sources of facts")
