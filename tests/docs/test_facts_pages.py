@@ -21,6 +21,13 @@ from tests.docs.snippets import blocks
 from tests.server.desk import PATIENCE
 from tests.server.test_serve import process
 
+ACTION = """from manglecp import action
+
+@action(effects=[])
+def look() -> str:
+    \"\"\"Look.\"\"\"
+    return "x"
+"""
 PAGE = "docs/how-to/feed-facts.md"
 pytestmark = pytest.mark.no_cover
 
@@ -49,7 +56,7 @@ def test_the_guide(tmp_path: Path) -> None:
         "rules/policy/p.mg": f'{policy}prohibited("deploy", "alert") :- alert(_, "critical").\n',
         "pack.toml": f'{pushed}{polled}[params.root]\nkind = "folder"\n[[intents]]\nname = "go"\ndescription = "Go"\n',
         "facts.py": generator,
-        "actions.py": 'from manglecp import action\n\n@action(effects=[])\ndef look() -> str:\n    """Look."""\n    return "x"\n',
+        "actions.py": ACTION,
         "../root/one.json": json.dumps({"service": "shop", "severity": "warning"}),
     }
     for name, text in files.items():

@@ -18,7 +18,7 @@ import pytest
 from manglecp.client import Client, ServerError
 from manglecp.store import Store, open_store
 from tests.server.desk import PATIENCE
-from tests.server.test_serve import Process, process
+from tests.server.test_serve import Process, process, run
 from tests.store.postgres import postgres_url
 
 __all__ = ["postgres_url"]
@@ -305,17 +305,37 @@ def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
         }
 
 
+async def test_a_proof_names_version_digest_and_time(tmp_path: Path) -> None:
+    place = Place(tmp_path, str(tmp_path / "store.db"))
+    with place.serving() as server:
+        pushed = put(server.url(), FROZEN).json()["payload"]
+        async with client(server.url()) as ann:
+            verdict = await ann.decide("deploy", {"case": "x"})
+            assert (verdict.verdict, verdict.reasons) == ("deny", ("a freeze is on",))
+        told = run("decisions", "explain", "last", str(tmp_path / "pack"), "--store", place.store_url, "--degrade")
+        assert told.exit_code == 0, told.output
+        source = f"freezes, version 1, {pushed['digest']}, by bot at 20"
+        assert 'frozen("shop",3)' in told.stdout.replace(" ", "")
+        assert source in " ".join(told.stdout.split())
+
+
 STALE: Final = f"{SETTINGS}stale_after = '2s'\n"
 
 
 async def test_facts_that_are_too_old_deny_what_reads_them(tmp_path: Path) -> None:
     place = Place(tmp_path, str(tmp_path / "store.db"), STALE)
+    gate = place.folder / "work" / "gate"
     with place.serving() as server:
         url = server.url()
         put(url, LOOSE)
         async with client(url) as ann:
             (deploy,) = [tool for tool in (await ann.evaluate("go")).tools if tool.name == "deploy"]
+            run = asyncio.create_task(ann.invoke(deploy, {"case": "r", "gate": str(gate)}))
+            await until(lambda: asyncio.to_thread((place.folder / "work" / "looking.r").exists))
             await offers(url, {"scale", "peek"})  # no push since then
+            gate.touch()
+            with pytest.raises(ServerError, match="the facts of freezes are"):
+                await run
             with pytest.raises(ServerError) as refused:
                 await ann.invoke(deploy, {"case": "x"})
             assert refused.value.code == "macro_expired"

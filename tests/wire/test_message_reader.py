@@ -24,11 +24,11 @@ from manglecp.wire.messages import (
     Constraints,
     DecideRequest,
     ErrorMessage,
+    FactsMessage,
     IntentRequest,
     InvokeRequest,
     Manifest,
     Options,
-    FactsMessage,
     SkillMessage,
     encode,
 )
@@ -213,7 +213,9 @@ def test_an_absurd_version_is_not_repeated_whole() -> None:
 def test_the_registry_has_each_type_with_its_direction() -> None:
     base = {"intent_request", "invoke_request"}, {"manifest", "intent_response", "invoke_response", "progress", "error"}
     further = {"cancel", "authenticate"}, {"authenticate_response"}
-    own = ({f"x-{name}_{kind}" for name in ("approval", "decide", "skill", "facts")} for kind in ("request", "response"))
+    own = (
+        {f"x-{name}_{kind}" for name in ("approval", "decide", "skill", "facts")} for kind in ("request", "response")
+    )
     of_clients, of_servers = own
     assert set(CLIENT_TYPES) == base[0] | further[0] | of_clients
     assert set(SERVER_TYPES) == base[1] | further[1] | of_servers

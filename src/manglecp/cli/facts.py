@@ -93,8 +93,8 @@ class _Destination:
 def push(source: str, file: str, as_json: bool, destination: _Destination) -> None:
     """Replace all facts of SOURCE.
 
-    FILE, or standard input (-), has a JSON array of facts, one JSON fact per line, or facts in Mangle. If one fact is refused, nothing changes.
-    A token needs the permission push_facts or push_facts:SOURCE.
+    FILE, or standard input (-), has a JSON array of facts, one JSON fact per line, or facts in Mangle. If one fact is
+    refused, nothing changes. A token needs the permission push_facts or push_facts:SOURCE.
     """
     try:
         result = destination.push(source, _read_facts(file))

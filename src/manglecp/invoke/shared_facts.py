@@ -346,6 +346,11 @@ class SharedFacts:
             self._stored.release(tx, self._pack, self._owner)
 
 
+def with_stored_facts(domain: Domain, store: Store) -> Domain:
+    """Return a domain with the facts that the store has now, which do not become stale. Raises :class:`StoreError`."""
+    return replace(SharedFacts(store, domain, None, lease_ms=0).load(domain), freshness=None)
+
+
 class _SourceReader:
     """Reads and writes the facts of one source, as the declarations of its predicates require."""
 
