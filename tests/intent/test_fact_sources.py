@@ -96,6 +96,11 @@ def test_declarations_that_cannot_work(more: dict[str, Any], said: str) -> None:
         domain("", **more)
 
 
+def test_clients_cannot_state_the_facts_of_a_source() -> None:
+    with pytest.raises(PackError, match="clients may state told"):
+        domain("", 'Decl told(S) descr [direction("both")] bound [/string].', predicates=("told",))
+
+
 def test_a_rule_file_cannot_state_pushed_facts() -> None:
     with pytest.raises(PackError, match="the facts of alert are those that are pushed to alerts"):
         domain("", 'alert("x").')

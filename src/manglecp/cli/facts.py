@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 from manglecp import invoke
 from manglecp.base.text import age_text
 from manglecp.cli import target
-from manglecp.cli.files import FILE, option, option_group, read, source_name
+from manglecp.cli.files import FILE, option, read, source_name
 from manglecp.cli.options import (
     PackFolder,
     RuntimeOptions,
@@ -29,10 +28,7 @@ from manglecp.cli.options import (
 from manglecp.cli.output import fail, print_result, table
 from manglecp.cli.tool_text import wire_error_lines
 from manglecp.intent import Identity
-from manglecp.wire import Fault, WireError, decode
-
-if TYPE_CHECKING:
-    from manglecp.wire.messages import FactsResult
+from manglecp.wire import Fault, WireError, decode, messages
 
 _MAX_FILE_BYTES: Final = 1 << 28
 
@@ -42,68 +38,51 @@ def command() -> None:
     """Push facts to a source that pack.toml declares as [facts.NAME], and list the sources of a store."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Destination:
-    """A server, used with a token, or the store of a pack on this machine."""
-
-    url: str | None
-    token: str | None = field(repr=False)
-    folder: Path | None
-    pack_params: dict[str, str]
-    degrade: bool
-    location: str | None
-    store_key: bytes | None = field(repr=False)
-
-    def push(self, source: str, facts: str | list[Any]) -> FactsResult:
-        """Replace the facts of the source. Raises ``WireError`` and ``StoreError``."""
-        if (self.url is None) == (self.folder is None):
-            raise click.UsageError("give --server URL, or --pack FOLDER to write into the store of this machine")
-        if self.url is not None:
-            return target.run_with_client(self.url, self.token, lambda client: client.push_facts(source, facts))
-        return asyncio.run(self._push_locally(source, facts))
-
-    async def _push_locally(self, source: str, facts: str | list[Any]) -> FactsResult:
-        assert self.folder is not None
-        runtime = RuntimeOptions(
-            self.pack_params, (), True, self.degrade, location=self.location, store_key=self.store_key
-        )
-        operator = Identity("local", frozenset({invoke.PUSH_FACTS}), "local")
-        with closing(runtime.open_store()) as store:
-            async with invoke.PackRuntime.open(runtime.for_pack(self.folder), store) as opened:
-                if opened.facts is None:
-                    raise click.UsageError("pack.toml declares no source: write [facts.NAME] push = true")
-                return await asyncio.to_thread(opened.facts.push, source, facts, operator)
-
-
 @command.command("push")
 @click.argument("source")
 @click.argument("file", type=FILE)
+@option("--server URL", "url", help="The server of the source.")
+@target.token_option
+@option("--pack FOLDER", "folder", type=PackFolder(), help="The pack of the source, instead of a server.")
+@set_option
+@degrade_option
+@store_option
+@key_option
 @document_option
-@option_group(
-    "destination",
-    _Destination,
-    option("--server URL", "url", help="The server of the source."),
-    target.token_option,
-    option("--pack FOLDER", "folder", type=PackFolder(), help="The pack of the source, instead of a server."),
-    set_option,
-    degrade_option,
-    store_option,
-    key_option,
-)
-def push(source: str, file: str, as_json: bool, destination: _Destination) -> None:
+def push(
+    source: str, file: str, url: str | None, token: str | None, folder: Path | None, as_json: bool, **runtime: Any
+) -> None:
     """Replace all facts of SOURCE.
 
     FILE, or standard input (-), has a JSON array of facts, one JSON fact per line, or facts in Mangle. If one fact is
     refused, nothing changes. A token needs the permission push_facts or push_facts:SOURCE.
     """
+    facts = _read_facts(file)
     try:
-        result = destination.push(source, _read_facts(file))
+        if url is not None and folder is None:
+            result = target.run_with_client(url, token, lambda client: client.push_facts(source, facts))
+        elif folder is not None and url is None:
+            options = RuntimeOptions(programs=(), cache=True, **runtime)
+            result = asyncio.run(_push_locally(folder, options, source, facts))
+        else:
+            raise click.UsageError("give --server URL, or --pack FOLDER to write into the store of this machine")
     except WireError as error:
         violations = (error.details or {}).get("violations", ())
         fail(*wire_error_lines(error), *(f"  {each.get('path', '$')}: {each['message']}" for each in violations))
     change = f"{result.added} added, {result.removed} removed" if result.changed else "unchanged"
     line = f"{result.source}: version {result.version}, {result.facts} facts, {change}"
     print_result(msgspec.to_builtins(result), [line], as_json=as_json)
+
+
+async def _push_locally(
+    folder: Path, runtime: RuntimeOptions, source: str, facts: str | list[Any]
+) -> messages.FactsResult:
+    operator = Identity("local", frozenset({invoke.PUSH_FACTS}), "local")
+    with closing(runtime.open_store()) as store:
+        async with invoke.PackRuntime.open(runtime.for_pack(folder), store) as opened:
+            if opened.facts is None:
+                raise click.UsageError("pack.toml declares no source: write [facts.NAME] push = true")
+            return await asyncio.to_thread(opened.facts.push, source, facts, operator)
 
 
 def _read_facts(file: str) -> str | list[Any]:

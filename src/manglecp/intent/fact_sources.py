@@ -102,7 +102,7 @@ def generator_problems(
     generated_predicates = set()
     provided = [("facts.py", each.name, each.predicates) for each in pack.generators.values()]
     provided += [("pack.toml", f"facts.{each.name}", each.predicates) for each in pack.settings.fact_sources]
-    yield from _source_problems(pack)
+    yield from _source_problems(pack, decls)
     for file, source, predicates in provided:
         for name in predicates:
             if name in PREDICATES:
@@ -125,8 +125,9 @@ def generator_problems(
             yield Diagnostic("analysis", generated_facts_message(pack, name), clause.head.span, fix=fix)
 
 
-def _source_problems(pack: Pack) -> Iterator[Diagnostic]:
-    """Yield sources without a generator, and predicates of a source that have another source as well."""
+def _source_problems(pack: Pack, decls: Iterable[Decl]) -> Iterator[Diagnostic]:
+    """Yield sources without a generator, and predicates of a source with facts of clients or of another source."""
+    directions = {decl.atom.predicate: descriptor(decl, "direction") for decl in decls}
     provider = {name: each.name for each in pack.generators.values() for name in each.predicates}
     for source in pack.settings.fact_sources:
         generator = pack.generators.get(source.name)
@@ -138,6 +139,9 @@ def _source_problems(pack: Pack) -> Iterator[Diagnostic]:
             fix = f"{did_you_mean(source.name, pack.generators)}, or add push = true"
             yield pack_problem("pack.toml", f"facts.{source.name}: facts.py has no generator of this name", fix=fix)
         for name in source.predicates if generator is None else generator.predicates:
+            if directions.get(name) in (("input",), ("both",)):
+                message = f"facts.{source.name}: clients may state {name}, so that no rule could trust its facts"
+                yield pack_problem("pack.toml", message, fix=f"remove direction from the Decl of {name}")
             if (other := provider.setdefault(name, source.name)) != source.name:
                 message = f"facts.{source.name}: {name} has facts of {other} already"
                 yield pack_problem("pack.toml", message, fix="give each source predicates of its own")
