@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -38,7 +38,9 @@ PUSH_FACTS: Final = "push_facts"
 SYNC_SECONDS: Final = 0.25
 _MAX_ATTEMPTS: Final = 20  # to store a version while other processes store versions of other sources
 _MAX_BACKOFF: Final = 60.0  # seconds after failed polls, unless ``every`` is longer
-_NO_FACTS: Final[frozenset[Fact]] = frozenset()
+Lines: TypeAlias = Mapping[bytes, Fact]
+"""Facts by the lines in which the store has them. Lines that stay need not be decoded."""
+_NO_FACTS: Final[Lines] = {}
 _MAX_ERROR: Final = 500  # characters
 _log = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ class SharedFacts:
         self._freshness = Freshness(self._sources.values())
         self._offers: OfferService
         # The applied facts and versions; changed only within OfferService.change.
-        self._facts: dict[str, frozenset[Fact]] = {}
+        self._facts: dict[str, Lines] = {}
         self._versions: dict[str, int] = dict.fromkeys(self._sources, 0)
         self._tried: dict[str, int] = dict(self._versions)  # the versions of the last attempt to apply
         self._unusable: dict[str, str] = {}  # by source: why the stored version cannot be used
@@ -191,15 +193,18 @@ class SharedFacts:
             changed = [name for name, row in rows.items() if row.version != self._versions[name]]
             contents = {name: self._stored.content(tx, self._pack, name) for name in changed}
         self._tried = {name: row.version for name, row in rows.items()}
-        facts: dict[str, frozenset[Fact]] = {}
+        facts: dict[str, Lines] = {}
+        added: list[Fact] = []
+        removed: list[Fact] = []
         unusable: dict[str, str] = {}
         for name, content in contents.items():
             try:
-                facts[name] = self._readers[name].decode(content)
+                before = self._facts.get(name, _NO_FACTS)
+                facts[name] = after = self._readers[name].decode(content, before)
+                added += _missing(before, after)
+                removed += _missing(after, before)
             except Fault as fault:
                 unusable[name] = f"the stored facts do not fit the declarations: {fault.message}"
-        added = [fact for name, after in facts.items() for fact in after - self._facts.get(name, _NO_FACTS)]
-        removed = [fact for name, after in facts.items() for fact in self._facts.get(name, _NO_FACTS) - after]
         try:
             applied = _provenance(rows.values() if not unusable else [rows[n] for n in rows if n not in unusable])
             domain = domain.changed(added, removed, sources={**domain.sources, **applied})
@@ -221,13 +226,14 @@ class SharedFacts:
     # --- publication -------------------------------------------------------------------------------------------------
 
     def _publish(self, name: str, facts: frozenset[Fact], principal: str, owner: str | None = None) -> FactsResult:
-        content = self._readers[name].encode(facts)
+        lines = self._readers[name].encode(facts)
+        content = b"\n".join(lines)
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
         results: list[FactsResult] = []
 
         def publish(domain: Domain) -> Domain:
             before = self._facts.get(name, _NO_FACTS)
-            added, removed = facts - before, before - facts
+            added, removed = _missing(before, lines), _missing(lines, before)
             if added or removed:
                 domain = domain.changed(added, removed)
             with self._store.write_transaction() as tx:
@@ -247,7 +253,7 @@ class SharedFacts:
                 if is_new or owner is None:
                     self._store.ledger.append_all(tx, [_ledger_entry(self._pack, result, facts, principal)])
             results.append(result)
-            self._facts[name] = facts
+            self._facts[name] = lines
             self._versions[name] = self._tried[name] = row.version
             self._unusable.pop(name, None)
             self._confirm({name: row})
@@ -377,16 +383,24 @@ class _SourceReader:
                 raise WireError("invalid_facts", f"{fact.predicate}: the values do not fit its Decl")
         return frozenset(found)
 
-    def decode(self, content: bytes) -> frozenset[Fact]:
+    def decode(self, content: bytes, known: Lines) -> Lines:
         """Return stored facts. Raises :class:`Fault` if they do not fit the declarations."""
-        facts = frozenset(read_fact(msgspec.json.decode(line), self._schemas) for line in content.splitlines())
-        if not all(self._profile.acceptance.accepts(fact.key, fact.args) for fact in facts):
-            raise Fault("the values of a fact do not fit its Decl")
-        return facts
+        return {line: known.get(line) or self._decode(line) for line in content.split(b"\n") if line}
 
-    def encode(self, facts: Iterable[Fact]) -> bytes:
-        """Return the text to store; equal sets of facts have equal texts."""
-        return b"\n".join(sorted(msgspec.json.encode(write_fact(fact, self._schemas)) for fact in facts))
+    def _decode(self, line: bytes) -> Fact:
+        fact = read_fact(msgspec.json.decode(line), self._schemas)
+        if not self._profile.acceptance.accepts(fact.key, fact.args):
+            raise Fault(f"{fact.predicate}: the values do not fit its Decl")
+        return fact
+
+    def encode(self, facts: Iterable[Fact]) -> Lines:
+        """Return the facts by their lines, sorted: equal sets of facts have equal lines."""
+        return dict(sorted((msgspec.json.encode(write_fact(fact, self._schemas)), fact) for fact in facts))
+
+
+def _missing(lines: Lines, others: Lines) -> list[Fact]:
+    """Return the facts of ``others`` that ``lines`` do not have."""
+    return [fact for line, fact in others.items() if line not in lines]
 
 
 def _ledger_entry(pack: str, result: FactsResult, facts: Iterable[Fact], principal: str) -> NewEntry:
