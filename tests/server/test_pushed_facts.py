@@ -141,7 +141,7 @@ class Place:
         return file.read_text().splitlines() if file.exists() else []
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.soak), "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     where = request.getfixturevalue("postgres_url") if request.param == "postgresql" else str(tmp_path / "store.db")
     return Place(tmp_path, where)
@@ -186,6 +186,7 @@ def put(url: str, facts: Any, who: str | None = "bot", source: str = "freezes", 
     return httpx.put(f"{url}/facts/{source}", content=content, headers=kind, timeout=PATIENCE, trust_env=False)
 
 
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
 async def test_a_push_is_seen_everywhere_and_survives_kill(place: Place) -> None:
     with place.replicas() as (first, second):
         one, two = first.url(), second.url()
@@ -374,7 +375,6 @@ every = "1s"
 """
 
 
-@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
 async def test_one_process_polls_and_another_takes_over(place: Place) -> None:
     (place.folder / "root").mkdir()
     (place.folder / "root" / "probe").write_text("shop")
