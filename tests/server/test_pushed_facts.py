@@ -282,7 +282,8 @@ def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
         refused(b'healthy("x").', 400, "invalid_facts", **{"content-type": "text/plain"})
         refused([{"pred": "disclosure_upgrade", "args": ["x"]}], 400, "invalid_facts")
         refused({"facts": []}, 400, "malformed_message")
-        refused(b'[], "source": "other"', 400, "malformed_message", who="ops")
+        for injected in (b'[], "source": "other"', b'[]}, "more": {"x": 1', b'[]}} {"x": {"y": 1'):
+            refused(injected, 400, "malformed_message", who="ops")
         refused(b"[", 400, "malformed_message")
         refused(b"[]", 415, "x-unsupported_media_type", **{"content-type": "application/xml"})
         refused(LOOSE, 403, "auth_insufficient", who="ann")

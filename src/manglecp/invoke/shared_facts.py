@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -100,14 +101,14 @@ class SharedFacts:
     async def serve(self, offers: OfferService) -> AsyncIterator[None]:
         """Keep the facts of ``offers`` up to date within the block; sources that are due are polled first."""
         self._offers = offers
-        polls: set[asyncio.Task[None]] = set()
+        loop = asyncio.get_running_loop()
+        # Threads of their own: slow polls must not occupy those of requests, nor delay new versions and leases.
+        ticks, polls = (ThreadPoolExecutor(1, thread_name_prefix=f"manglecp-facts-{name}") for name in ("tick", "poll"))
 
-        async def tick() -> None:
-            for name in await asyncio.to_thread(self._tick):
-                task = asyncio.create_task(asyncio.to_thread(self._poll, name))
-                polls.add(task)
-                task.add_done_callback(polls.discard)
+        async def tick() -> list[asyncio.Future[None]]:
+            claimed = await loop.run_in_executor(ticks, self._tick)
             self._report()
+            return [loop.run_in_executor(polls, self._poll, name) for name in claimed]
 
         async def run() -> None:
             while True:
@@ -119,13 +120,12 @@ class SharedFacts:
                 except Exception:
                     _log.exception("shared facts cannot be updated")
 
-        await tick()
-        if polls:
-            await asyncio.wait(polls)
-            await asyncio.to_thread(self.sync)
-            self._report()
+        first_polls = await tick()
         task = asyncio.create_task(run())
         try:
+            if first_polls:
+                await asyncio.wait(first_polls)
+                await loop.run_in_executor(ticks, self.sync)
             yield
         finally:
             task.cancel()
@@ -133,12 +133,12 @@ class SharedFacts:
                 await task
             if self._generators is not None:
                 await asyncio.to_thread(self._generators.close)  # a pass under way ends with its host
-            if polls:
-                await asyncio.wait(polls)
+            await asyncio.to_thread(polls.shutdown, cancel_futures=True)
             for name in self._reported:
                 self._on_stale(name, None)
             with contextlib.suppress(StoreError):
-                await asyncio.to_thread(self._release)
+                await loop.run_in_executor(ticks, self._release)
+            ticks.shutdown()
 
     def push(self, source: str, facts: str | list[Any], identity: Identity) -> FactsResult:
         """Replace the facts of a source: fact objects, or facts as Mangle text.
