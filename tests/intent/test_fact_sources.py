@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manglecp.base.text import age_text
-from manglecp.intent import Call, Domain, Freshness, Identity, ProofInputs, decide
+from manglecp.intent import Call, Domain, Freshness, Identity, ProofInputs, SourceVersion, decide
 from manglecp.pack import FactSource, PackError
 from manglecp.wire.messages import Intent
 from tests.intent.packs import action, pack
@@ -37,8 +37,9 @@ def domain(policy: str, rules: str = "", *, at: int | None = 100, **source: Any)
     given = replace(given, settings=replace(given.settings, fact_sources=(declared,)))
     freshness = Freshness([declared])
     if at is not None:
-        freshness.confirmed_ns["alerts"] = at * SECOND
-    return replace(Domain.load(given), freshness=freshness)
+        freshness.confirm("alerts", 3, at * SECOND)
+    versions = {} if at is None else {"alerts": SourceVersion(3, "sha256:0", 0, "bot")}
+    return replace(Domain.load(given), freshness=freshness, sources=versions)
 
 
 def denied(loaded: Domain, at: int) -> dict[str, tuple[str, ...]]:
@@ -75,6 +76,18 @@ def test_what_reads_the_source_is_denied(policy: str, rules: str, tools: str) ->
     assert denied(loaded, 111) == dict.fromkeys(tools, (reason,))
     assert denied(domain(policy, rules, on_stale="keep"), 111) == {}
     assert set(denied(domain(policy, rules, at=None, stale_after_ns=None), 0)) == set(tools)
+
+
+def test_a_newer_version_does_not_refresh_the_facts_of_an_older_domain() -> None:
+    loaded = domain('prohibited("a", "x") :- alert("x").')
+    assert loaded.freshness is not None
+    loaded.freshness.confirm("alerts", 4, 200 * SECOND)
+    assert set(denied(loaded, 111)) == {"a"}
+    newer = replace(loaded, sources={"alerts": SourceVersion(4, "sha256:1", 0, "bot")})
+    loaded.freshness.confirm("alerts", 4, 150 * SECOND)  # a row that was read before
+    assert denied(newer, 210) == {}
+    loaded.freshness.forget("alerts")
+    assert set(denied(newer, 201)) == {"a"}
 
 
 def test_rules_can_read_that_a_source_is_stale() -> None:

@@ -100,7 +100,7 @@ class Domain:
 
     def stale_facts(self, now_ns: int) -> list[mangle.Fact]:
         """Return a fact for each source that is stale at this time."""
-        return [] if self.freshness is None else self.freshness.stale_facts(now_ns)
+        return [] if self.freshness is None else self.freshness.stale_facts(self.sources, now_ns)
 
     def provenance(self, fact: mangle.Fact) -> str:
         """Return source, version, digest and time of a fact of a source; empty for other facts."""

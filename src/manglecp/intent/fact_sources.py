@@ -171,23 +171,36 @@ class SourceVersion(NamedTuple):
 
 
 class Freshness:
-    """When the facts of each source were last confirmed. A thread may update it during evaluations."""
+    """When each version of the facts of a source was last confirmed. A thread may update it during evaluations.
+
+    Versions have their own times, so that a newer one never makes the facts of an older domain look fresh.
+    """
 
     def __init__(self, sources: Iterable[SourceSettings]) -> None:
         self._sources: Final = tuple(sources)
-        self.confirmed_ns: dict[str, int] = {}
-        """By source, in nanoseconds since 1970. A source without usable facts is missing."""
+        self.confirmed_ns: Mapping[tuple[str, int], int] = {}
+        """By source and version, in nanoseconds since 1970; replaced as a whole. Unusable versions are missing."""
 
-    def stale_facts(self, now_ns: int) -> list[Fact]:
-        """Return a fact for each stale source."""
+    def confirm(self, name: str, version: int, at_ns: int) -> None:
+        """Record a confirmation of a version; earlier versions but the last are forgotten."""
+        others = {key: ns for key, ns in self.confirmed_ns.items() if key[0] != name or key[1] >= version - 1}
+        self.confirmed_ns = others | {(name, version): max(at_ns, others.get((name, version), at_ns))}
+
+    def forget(self, name: str) -> None:
+        """Record that the newest version of a source cannot be used."""
+        self.confirmed_ns = {key: ns for key, ns in self.confirmed_ns.items() if key[0] != name}
+
+    def stale_facts(self, versions: Mapping[str, SourceVersion], now_ns: int) -> list[Fact]:
+        """Return a fact for each source of which this version is stale."""
         return [
             Fact("stale_source", (source.name, reason))
             for source in self._sources
-            if (reason := self._stale_reason(source, now_ns)) is not None
+            if (reason := self._stale_reason(source, versions.get(source.name), now_ns)) is not None
         ]
 
-    def _stale_reason(self, source: SourceSettings, now_ns: int) -> str | None:
-        if (confirmed_ns := self.confirmed_ns.get(source.name)) is None:
+    def _stale_reason(self, source: SourceSettings, version: SourceVersion | None, now_ns: int) -> str | None:
+        confirmed_ns = None if version is None else self.confirmed_ns.get((source.name, version.version))
+        if confirmed_ns is None:
             return f"the facts of {source.name} have not arrived yet"
         age_ns, limit_ns = now_ns - confirmed_ns, source.stale_after_ns
         if limit_ns is None or age_ns <= limit_ns:

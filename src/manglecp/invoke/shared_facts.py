@@ -94,7 +94,7 @@ class SharedFacts:
             self._stored.ensure(tx, self._pack, self._sources)
         domain = replace(domain, freshness=self._freshness)
         domain = self._apply(domain)
-        self._confirm(self._list())
+        self._confirm(self._list(), domain)
         return domain
 
     @contextlib.asynccontextmanager
@@ -159,7 +159,7 @@ class SharedFacts:
         rows = self._list()
         if any(row.version != self._tried[name] for name, row in rows.items()):
             self._offers.change(self._apply)
-        self._confirm(rows)
+        self._confirm(rows, self._offers.domain)
         return rows
 
     @property
@@ -168,11 +168,11 @@ class SharedFacts:
 
     def ages(self, now_ns: int) -> Mapping[str, float]:
         """Return the age in seconds of the facts of each source that has any."""
-        return {name: (now_ns - at_ns) / 1e9 for name, at_ns in self._freshness.confirmed_ns.items()}
+        return {name: (now_ns - at_ns) / 1e9 for (name, _), at_ns in sorted(self._freshness.confirmed_ns.items())}
 
     def failing(self) -> Mapping[str, str]:
         """Return why sources fail or are stale, by source."""
-        stale = {str(fact.args[0]): str(fact.args[1]) for fact in self._freshness.stale_facts(time.time_ns())}
+        stale = {str(fact.args[0]): str(fact.args[1]) for fact in self._offers.domain.stale_facts(time.time_ns())}
         return {**stale, **self._errors, **self._unusable}
 
     # --- replication -------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class SharedFacts:
             except Fault as fault:
                 unusable[name] = f"the stored facts do not fit the declarations: {fault.message}"
         try:
-            applied = _provenance(rows.values() if not unusable else [rows[n] for n in rows if n not in unusable])
+            applied = _provenance(row for name, row in rows.items() if name not in unusable)
             domain = domain.changed(added, removed, sources={**domain.sources, **applied})
         except MangleError as error:
             unusable |= dict.fromkeys(facts, f"the rules do not bear the stored facts: {_message(error)}")
@@ -216,12 +216,12 @@ class SharedFacts:
         self._unusable = {n: why for n, why in self._unusable.items() if n not in contents} | unusable
         return domain
 
-    def _confirm(self, rows: Mapping[str, StoredSource]) -> None:
+    def _confirm(self, rows: Mapping[str, StoredSource], domain: Domain) -> None:
         for name, row in rows.items():
             if name in self._unusable:
-                self._freshness.confirmed_ns.pop(name, None)
-            elif row.version and row.version == self._versions[name]:
-                self._freshness.confirmed_ns[name] = row.confirmed_ms * 1_000_000
+                self._freshness.forget(name)
+            elif name in domain.sources and row.version == domain.sources[name].version:
+                self._freshness.confirm(name, row.version, row.confirmed_ms * 1_000_000)
 
     # --- publication -------------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class SharedFacts:
         lines = self._readers[name].encode(facts)
         content = b"\n".join(lines)
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-        results: list[FactsResult] = []
+        results: list[tuple[FactsResult, StoredSource]] = []
 
         def publish(domain: Domain) -> Domain:
             before = self._facts.get(name, _NO_FACTS)
@@ -252,11 +252,10 @@ class SharedFacts:
                 result = FactsResult(source=name, version=row.version, digest=digest, changed=is_new, **counts)
                 if is_new or owner is None:
                     self._store.ledger.append_all(tx, [_ledger_entry(self._pack, result, facts, principal)])
-            results.append(result)
+            results.append((result, row))
             self._facts[name] = lines
             self._versions[name] = self._tried[name] = row.version
             self._unusable.pop(name, None)
-            self._confirm({name: row})
             return replace(domain, sources={**domain.sources, **_provenance([row])})
 
         for _ in range(_MAX_ATTEMPTS):
@@ -267,7 +266,9 @@ class SharedFacts:
                 continue
             except MangleError as error:
                 raise WireError("x-facts_refused", f"The rules do not bear these facts: {_message(error)}") from error
-            return results[0]
+            result, row = results[0]
+            self._confirm({name: row}, self._offers.domain)
+            return result
         raise Busy("other sources of this pack change all the time; nothing was changed. Try again.")
 
     # --- polls -------------------------------------------------------------------------------------------------------
@@ -316,9 +317,6 @@ class SharedFacts:
         except Exception:
             _log.exception("a poll of %s failed in the server itself", name)
             error = "the server failed"
-        finally:
-            with self._lock:
-                self._polls.pop(name, None)
         try:
             with self._store.write_transaction() as tx:
                 failures = self._stored.list(tx, self._pack)[name].failures + 1
@@ -328,6 +326,9 @@ class SharedFacts:
                 self._stored.schedule(tx, *poll, pause_ms=pause_ms, lease_ms=self._lease_ms, error=text)
         except StoreError as failure:
             _log.warning("the next poll of %s cannot be scheduled: %s", name, failure)
+        finally:
+            with self._lock:
+                self._polls.pop(name, None)
 
     def _pause(self, name: str, failures: int) -> float:
         """Return the seconds until the next poll, after so many consecutive failures."""
