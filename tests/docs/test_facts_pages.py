@@ -57,7 +57,7 @@ def test_the_guide(tmp_path: Path) -> None:
         "pack.toml": f'{pushed}{polled}[params.root]\nkind = "folder"\n[[intents]]\nname = "go"\ndescription = "Go"\n',
         "facts.py": generator,
         "actions.py": ACTION,
-        "../root/one.json": json.dumps({"service": "shop", "severity": "warning"}),
+        "../watched/one.json": json.dumps({"service": "shop", "severity": "warning"}),
     }
     for name, text in files.items():
         file = tmp_path / "pack" / name
@@ -76,7 +76,7 @@ def test_the_guide(tmp_path: Path) -> None:
     environ["MANGLECP_TOKEN"] = secret = re.findall(r"mcp_\S+|\S{32,}", made.stdout)[0]
     assert sha256(secret.encode()).hexdigest() in (tmp_path / "tokens.toml").read_text()
     store = ("--store", str(tmp_path / "store.db"))
-    options = ("--degrade", "--set", f"root={tmp_path / 'root'}", "--tokens", str(tmp_path / "tokens.toml"))
+    options = ("--degrade", "--set", f"root={tmp_path / 'watched'}", "--tokens", str(tmp_path / "tokens.toml"))
     with process(tmp_path, "serve", str(tmp_path / "pack"), "--http", "127.0.0.1:0", *store, *options) as server:
         url = server.url()
         # The command of the page, with facts for ``freezes-as-json``.
@@ -92,10 +92,10 @@ def test_the_guide(tmp_path: Path) -> None:
         exec(compile(text, PAGE, "exec"), names)
         asyncio.run(names["push"]({"shop": 1}))
         explained = typed(
-            f"manglecp intent {tmp_path / 'pack'} go --set root={tmp_path / 'root'} --degrade"
+            f"manglecp intent {tmp_path / 'pack'} go --set root={tmp_path / 'watched'} --degrade"
         )  # without a store, as an operator who tries rules
         assert "deploy" in explained.stdout
-    local = f"manglecp facts push freezes - --pack pack --set root={tmp_path / 'root'} --degrade --store store.db"
+    local = f"manglecp facts push freezes - --pack pack --set root={tmp_path / 'watched'} --degrade --store store.db"
     assert typed(local, input="[]").stdout == "freezes: version 3, 0 facts, 0 added, 1 removed\n"
     shown = typed(listing.replace("postgresql://…", "store.db"))
     rows = {line.split()[1]: line.split() for line in shown.stdout.splitlines()}

@@ -283,7 +283,8 @@ class SharedFacts:
             ageing = [name for name, since in self._polls.items() if now - since > self._lease_ms / 3_000]
             idle = [name for name, source in self._sources.items() if not source.push and name not in self._polls]
         wall_ms = time.time() * 1_000 + 1_000  # the database decides; its clock may differ from this machine's
-        due = [name for name in idle if max(rows[name].due_ms, self._claimable_ms(rows[name])) <= wall_ms]
+        owned = {name for name in idle if rows[name].owner == self._owner}
+        due = [n for n in idle if rows[n].due_ms <= wall_ms and (n in owned or rows[n].lease_until_ms <= wall_ms)]
         if not ageing and not due:
             return []
         with self._store.write_transaction() as tx:
@@ -293,9 +294,6 @@ class SharedFacts:
         with self._lock:
             self._polls |= dict.fromkeys([*claimed, *(name for name in ageing if name in self._polls)], now)
         return claimed
-
-    def _claimable_ms(self, row: StoredSource) -> int:
-        return 0 if row.owner == self._owner else row.lease_until_ms
 
     def _poll(self, name: str) -> None:
         """Make a pass of a generator, store its facts, and schedule the next pass."""
