@@ -104,7 +104,8 @@ def test_every_key_and_default_is_named() -> None:
     """The table is written from what the reader asks for; that this is everything is what is looked at here."""
     rows = [[cell.strip() for cell in line.split(" | ")] for line in PAGE.splitlines() if line.startswith("| `")]
     table = {row[0].strip("| `").rpartition(".")[2]: row[2] for row in rows if len(row) == 4}
-    sections = {"domain", "params", "intents", "limits", "disclosure", "auth", "sandbox", "invocation", "secrets"}
+    sections = {"domain", "params", "fact_sources", "intents", "limits", "disclosure", "auth", "sandbox"}
+    sections |= {"invocation", "secrets"}
     for section in (Settings, PackLimits, Disclosure, AuthSettings, Invocation):
         assert set(section.__dataclass_fields__) - sections - {"governance_digest"} <= table.keys()
     for limit in PackLimits.__dataclass_fields__:

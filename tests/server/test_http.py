@@ -56,6 +56,7 @@ async def test_the_manifest_says_where_to_ask() -> None:
             "x-approvals": "/approvals",
             "x-decide": "/decide",
             "x-skills": "/skills",
+            "x-facts": "/facts",
         }
         status, told, _ = await post(h, ends["intent_eval"], intent("a"))
         assert (status, told["type"], told["id"]) == (200, "intent_response", "a")

@@ -336,6 +336,7 @@ def test_limits_come_from_a_file(pack: Path, tmp_path: Path) -> None:
             "x-approvals": "/api/approvals",
             "x-decide": "/api/decide",
             "x-skills": "/api/skills",
+            "x-facts": "/api/facts",
         }
         assert evaluated(url).status_code == 404
         assert 429 in [evaluated(f"{url}/api").status_code for _ in range(20)]

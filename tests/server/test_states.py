@@ -176,6 +176,7 @@ async def test_the_manifest_on_http_says_where_to_ask() -> None:
             "x-approvals": "/approvals",
             "x-decide": "/decide",
             "x-skills": "/skills",
+            "x-facts": "/facts",
         }
         assert on_http == in_session
         assert on_http["id"] is None

@@ -126,6 +126,7 @@ def test_our_own_codes_begin_with_x() -> None:
         *("x-approval_decided", "x-approval_not_found", "x-approval_not_needed", "x-approval_too_large"),
         *("x-permit_conflict", "x-permit_not_found"),
         *("x-macro_not_yet_valid", "x-request_key_conflict", "x-skill_not_found", "x-unknown_intent"),
+        *("x-facts_refused", "x-source_not_found"),
     }
     assert CODES["x-macro_not_yet_valid"][:2] == (403, True)
 

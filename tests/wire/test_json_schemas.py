@@ -79,7 +79,7 @@ def test_every_schema_is_one_and_names_its_draft(type_: str) -> None:
 
 def test_the_schema_of_all_is_one() -> None:
     jsonschema_rs.meta.validate(all_schemas())
-    assert len(all_schemas()["oneOf"]) == 16
+    assert len(all_schemas()["oneOf"]) == 18
     assert "discriminator" not in json.dumps(all_schemas())  # a word of another standard
 
 
@@ -211,7 +211,7 @@ def test_a_tool_has_what_its_level_says(level: str, needed: set[str], allowed: s
 
 def test_the_shell_lists_types_and_senders(run: Run) -> None:
     lines = run("schema").stdout.splitlines()
-    assert len(lines) == 16
+    assert len(lines) == 18
     assert lines[0].split() == ["intent_request", "client"]
     assert [line.split()[0] for line in lines if line.endswith("client")] == list(CLIENT_TYPES)
 

@@ -24,6 +24,7 @@ from manglecp.wire.messages import (
     Constraints,
     DecideRequest,
     ErrorMessage,
+    FactsMessage,
     IntentRequest,
     InvokeRequest,
     Manifest,
@@ -41,6 +42,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "x-approval_request": {"operation": "list"},
     "x-decide_request": {"tool": "t"},
     "x-skill_request": {},
+    "x-facts_request": {"source": "alerts"},
     "cancel": {"request_id": "c-1"},
 }
 REQUESTS = (
@@ -50,6 +52,7 @@ REQUESTS = (
     "x-approval_request",
     "x-decide_request",
     "x-skill_request",
+    "x-facts_request",
 )
 
 
@@ -125,7 +128,7 @@ def test_an_unknown_type_that_was_meant_to_be_another() -> None:
     known = answer(envelope("ping"))["payload"]["details"]["suggestion"]
     assert known == (
         "Types sent in this direction: authenticate, cancel, intent_request, invoke_request, x-approval_request, "
-        "x-decide_request, x-skill_request."
+        "x-decide_request, x-facts_request, x-skill_request."
     )
 
 
@@ -210,7 +213,9 @@ def test_an_absurd_version_is_not_repeated_whole() -> None:
 def test_the_registry_has_each_type_with_its_direction() -> None:
     base = {"intent_request", "invoke_request"}, {"manifest", "intent_response", "invoke_response", "progress", "error"}
     further = {"cancel", "authenticate"}, {"authenticate_response"}
-    own = ({f"x-{name}_{kind}" for name in ("approval", "decide", "skill")} for kind in ("request", "response"))
+    own = (
+        {f"x-{name}_{kind}" for name in ("approval", "decide", "skill", "facts")} for kind in ("request", "response")
+    )
     of_clients, of_servers = own
     assert set(CLIENT_TYPES) == base[0] | further[0] | of_clients
     assert set(SERVER_TYPES) == base[1] | further[1] | of_servers
@@ -227,6 +232,7 @@ def test_the_registry_has_each_type_with_its_direction() -> None:
         ("x-approval_request", ApprovalMessage),
         ("x-decide_request", DecideRequest),
         ("x-skill_request", SkillMessage),
+        ("x-facts_request", FactsMessage),
     ],
 )
 def test_each_type_of_a_client_is_received(type_: str, kind: type) -> None:

@@ -22,6 +22,7 @@ name = "intent"
 description = "one"
 [params.name]
 [secrets.NAME]
+[facts.name]
 [domain.affinities]
 key = 1
 """
@@ -71,6 +72,12 @@ _MEANINGS: Final = {
     "params.NAME.required": "the same for readers of the file",
     "params.NAME.kind": "the hosts of the pack can access a folder, so only the operator can name it",
     "params.NAME.writable": "whether actions may write in the folder",
+    "facts.NAME.push": "whether clients push the facts; without it, NAME is a generator. See [Facts](facts.md)",
+    "facts.NAME.predicates": "the predicates of pushed facts",
+    "facts.NAME.every": "the pause between two polls, such as `30s`; without it, that of `@facts`",
+    "facts.NAME.stale_after": "the age from which on the facts are stale, such as `5m`",
+    "facts.NAME.on_stale": "whether stale facts deny the tools whose rules read them",
+    "facts.NAME.max_facts": "a push or poll with more facts is refused",
     "secrets.NAME.description": (
         "the description of a [secret](#secrets) that functions of the pack take and the operator supplies"
     ),
@@ -134,7 +141,7 @@ class _RecordingTable(TomlTable):
 
     def _note(self, key: str, takes: str, default: object) -> None:
         path = ".".join("[]" if isinstance(step, int) else step for step in (*self._path, key)).replace(".[]", "[]")
-        path = re.sub(r"^(params|secrets)\.name\.", r"\1.NAME.", path, flags=re.IGNORECASE)
+        path = re.sub(r"^(params|facts|secrets)\.name\.", r"\1.NAME.", path, flags=re.IGNORECASE)
         path = re.sub(r"^domain\.affinities\..*", "domain.affinities.KEY", path)
         self.keys[path] = (takes, _default(default))
 

@@ -30,8 +30,8 @@ _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".
 _ASCII_LOWER: Final = {ord(upper): upper.lower() for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 _MAX_QUOTED: Final = 40  # characters of a client's text that a message repeats
 _MAX_KEY: Final = 80  # characters of a wrong key that a path shows
-_AGE: Final = re.compile(r"([1-9][0-9]{0,5})([dhm])")
-_AGE_SECONDS: Final = {"d": 86_400, "h": 3_600, "m": 60}
+_AGE: Final = re.compile(r"([1-9][0-9]{0,5})([dhms])")
+_AGE_SECONDS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _JOINERS: Final = "\u200c\u200d"  # zero width non-joiner, zero width joiner
 _EMOJI_SELECTORS: Final = "\ufe0e\ufe0f"  # variation selectors of the text form and of the emoji form
 _KEYCAP: Final = re.compile("[#*0-9]\ufe0f\u20e3")
@@ -163,6 +163,17 @@ def normalize_word(text: str) -> str:
 
 
 def parse_age(text: str) -> int | None:
-    """Return the nanoseconds of a positive number of days, hours or minutes, such as ``90d``; None for other texts."""
+    """Return the nanoseconds of a positive number of days, hours, minutes or seconds (``90d``); None for others."""
     match = _AGE.fullmatch(text)
     return None if match is None else int(match[1]) * _AGE_SECONDS[match[2]] * 10**9
+
+
+def age_text(nanoseconds: int) -> str:
+    """Return an age in its two largest units, such as ``1h 5m``."""
+    seconds = max(nanoseconds // 10**9, 0)
+    counts = []
+    for unit, length in _AGE_SECONDS.items():
+        count, seconds = divmod(seconds, length)
+        counts.append(f"{count}{unit}")
+    first = next((i for i, count in enumerate(counts) if not count.startswith("0")), len(counts) - 1)
+    return " ".join(count for count in counts[first : first + 2] if not count.startswith("0")) or counts[-1]

@@ -33,6 +33,7 @@ VERBS: Final = {
     "mcp": "Serve a pack to MCP hosts, such as Claude Code and Cursor.",
     "dev": "Serve a pack on this machine, and reload it after each edit.",
     "approvals": "List, show, approve and deny approval requests.",
+    "facts": "Push facts to a source, and list sources.",
     "token": "Make, list and revoke the tokens of a server.",
     "runs": "List, show and resume runs, and decide those in doubt.",
     "decisions": "List, show and explain recorded decisions.",

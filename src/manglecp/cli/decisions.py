@@ -127,10 +127,15 @@ def explain_records(
     as_json: bool,
 ) -> None:
     """Print the explanations of records, and write them as a page. Exits with status 1 if one is not confirmed."""
-    from manglecp.invoke import explain_decision, load_domain
+    from manglecp.invoke import explain_decision, load_domain, with_stored_facts
 
     with ExitStack() as hosts, ProgressLine("explaining"):
-        domain = None if folder is None else load_domain(runtime.for_pack(folder), hosts)[0]
+        domain = None
+        if folder is not None:
+            domain, _ = load_domain(runtime.for_pack(folder), hosts, shares_facts=True)
+            if domain.pack.settings.fact_sources:
+                with options.open_existing_store(runtime.location, runtime.store_key) as store:
+                    domain = with_stored_facts(domain, store)
         explanations = [explain_decision(stored, details, domain) for stored, details in records]
     if page is not None:
         from manglecp.base.proof_page import render_page

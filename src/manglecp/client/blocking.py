@@ -99,6 +99,7 @@ class BlockingClient:
 
     skills = _blocking(Client.skills)
     skill = _blocking(Client.skill)
+    push_facts = _blocking(Client.push_facts)
     approvals = _blocking(Client.approvals)
     approval = _blocking(Client.approval)
     approve = _blocking(Client.approve)

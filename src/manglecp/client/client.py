@@ -17,7 +17,7 @@ import inspect
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Literal, Self
 
@@ -467,6 +467,19 @@ class Client(Connection):
             messages.SkillMessage, messages.SkillPayload(skill_id=skill_id)
         )
         return result.skills
+
+    async def push_facts(self, source: str, facts: str | Sequence[Mapping[str, Any]]) -> messages.FactsResult:
+        """Replace all facts of a source of the server: fact objects, or facts as Mangle text.
+
+        The credential needs the permission ``push_facts`` or ``push_facts:SOURCE``. Raises :class:`ServerError`, and
+        then nothing has changed; equal facts only renew their age.
+        """
+        if isinstance(facts, str):
+            payload = messages.FactsPayload(source=source, text=facts)
+        else:
+            payload = messages.FactsPayload(source=source, facts=[dict(fact) for fact in facts])
+        result: messages.FactsResult = await self._exchange(messages.FactsMessage, payload)
+        return result
 
     async def approvals(self) -> tuple[messages.ApprovalView, ...]:
         """Return the pending approval requests that this credential may decide, without their texts."""

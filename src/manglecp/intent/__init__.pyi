@@ -24,6 +24,7 @@ from .definition import (
 )
 from .domain import Domain as Domain, engine_limits as engine_limits
 from .evaluation import PolicyRefusal as PolicyRefusal, request_facts as request_facts
+from .fact_sources import Freshness as Freshness, SourceVersion as SourceVersion
 from .identity import ANONYMOUS as ANONYMOUS, REVOKED as REVOKED, Identity as Identity
 from .manifest_builder import manifest as manifest, survey as survey
 from .offers import (

@@ -101,7 +101,8 @@ def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
 
 
 _TOOL_PREDICATES: Final[tuple[Key, ...]] = (
-    *(("prohibited", 2), ("permitted", 1), ("public_reason", 2), ("kernel.may_run", 2), ("macro", 2)),
+    *(("prohibited", 2), ("permitted", 1), ("public_reason", 2), ("kernel.may_run", 2)),
+    *(("kernel.outdated", 2), ("macro", 2)),
     *(("macro_effect", 2), ("needs_confirmation", 1), ("needs_approval", 2), ("four_eyes", 1), ("macro_param", 3)),
 )
 _GENERAL_PREDICATES: Final[tuple[Key, ...]] = (
@@ -128,7 +129,8 @@ class Judgement:
 
     @property
     def public_reasons(self) -> tuple[str, ...]:
-        return tuple(self.redact(str(text)) for _, text in self.rows.get("public_reason", ()))
+        rows = (*self.rows.get("public_reason", ()), *self.rows.get("kernel.outdated", ()))
+        return tuple(self.redact(str(text)) for _, text in rows)
 
     @cached_property
     def safety(self) -> SafetyData:
@@ -154,6 +156,7 @@ def judge(domain: Domain, tool: str, rows: Rows, session: Iterable[Fact] = ()) -
         stated = {fact.predicate for fact in session}
         denials += [Fact("fact_denied", row) for row in rows["fact_denied"] if row[0] in stated]
     denials += [Fact("prohibited", row) for row in rows.get("prohibited", ())]
+    denials += [Fact("kernel.outdated", row) for row in rows.get("kernel.outdated", ())]
     if tool and "permitted_only" in rows and "permitted" not in rows:
         denials.append(Fact("prohibited", (tool, NOT_PERMITTED)))
     if "effect_denied" in rows:
@@ -283,7 +286,7 @@ def decide(
     :class:`WireError` for facts that do not fit the domain, an exceeded limit, or arguments that do not fit the schema.
     """
     tool, args, inputs = call
-    intent = inputs.intent
+    intent, facts = inputs.intent, (*facts, *domain.stale_facts(now_ns))
     try:
         client_facts = read_facts(domain, intent, list(inputs.facts), now_ns)
         session = [fact for fact in client_facts if fact.predicate != UPGRADE]
@@ -315,7 +318,7 @@ def decide(
             raise refused_arguments(errors)
     inputs_digest = _digest_of_inputs(domain, inputs, identity, now_ns)
     outcome = (judgement, reasons, inputs_digest, definition, error)
-    return Decision(domain, call, identity, now_ns, result, *outcome, tuple(facts), offered)
+    return Decision(domain, call, identity, now_ns, result, *outcome, facts, offered)
 
 
 def judged(

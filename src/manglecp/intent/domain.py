@@ -21,7 +21,7 @@ from manglecp.base.source import Source, Span, Trust
 from manglecp.base.suggestions import did_you_mean
 from manglecp.intent import action_tools, fact_sources, lint
 from manglecp.intent.composition import MAX_DEFINITIONS, DefinitionCache
-from manglecp.intent.fact_sources import FactSource, descriptor
+from manglecp.intent.fact_sources import FactSource, Freshness, SourceVersion, descriptor
 from manglecp.intent.intents import intents_of, matched_intents
 from manglecp.intent.kernel import (
     DECIDING,
@@ -72,7 +72,10 @@ class Domain:
     warnings: tuple[Diagnostic, ...] = ()
     required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by intent, the predicates to state
     generally_relevant: frozenset[str] = frozenset()  # tools whose relevance no rule decides
-    facts_version: str = ""  # changes with the facts of the pack's generators; empty without generators
+    generated_version: str = ""  # changes with the facts of this process's generators; empty without generators
+    sources: Mapping[str, SourceVersion] = field(default_factory=dict)
+    """The versions of the facts that the store provides, by source."""
+    freshness: Freshness | None = None  # None: facts never become stale, as in a process without a store
     definitions: DefinitionCache = field(default_factory=lambda: LruCache(MAX_DEFINITIONS), repr=False, compare=False)
     logged_flaws: LruCache[str, bool] = field(default_factory=lambda: LruCache(4096), repr=False, compare=False)
     """Tools whose flaw was logged; bounded, because tool names may come from clients."""
@@ -87,6 +90,26 @@ class Domain:
     def redact(self) -> Callable[[Any], Any]:
         """A function that removes the values of secret settings from texts and JSON."""
         return make_redactor(secret_values(self.pack))
+
+    @cached_property
+    def facts_version(self) -> str:
+        """A text that changes with the facts of generators and sources; empty without such facts."""
+        return self.generated_version + "".join(
+            f"{source.digest.removeprefix('sha256:')[:32]}" for _, source in sorted(self.sources.items())
+        )
+
+    def stale_facts(self, now_ns: int) -> list[mangle.Fact]:
+        """Return a fact for each source that is stale at this time."""
+        return [] if self.freshness is None else self.freshness.stale_facts(self.sources, now_ns)
+
+    def provenance(self, fact: mangle.Fact) -> str:
+        """Return source, version, digest and time of a fact of a source; empty for other facts."""
+        for settings in self.pack.settings.fact_sources:
+            generator = self.pack.generators.get(settings.name)
+            names = settings.predicates if generator is None else generator.predicates
+            if fact.predicate in names and settings.name in self.sources:
+                return self.sources[settings.name].text(settings.name)
+        return ""
 
     @cached_property
     def limits(self) -> EffectiveLimits:
@@ -137,8 +160,8 @@ class Domain:
     @cached_property
     def intents(self) -> frozenset[str | None]:
         """The intents that the rules can match, and None if they can match every intent."""
-        generated = (name for generator in self.pack.generators.values() for name in generator.predicates)
-        return matched_intents(self.base, {*self.profile.assertable, *generated}, self.generally_relevant)
+        given = {*self.profile.assertable, *self.pack.sourced_predicates}
+        return matched_intents(self.base, given, self.generally_relevant)
 
     @cached_property
     def read_params(self) -> frozenset[str] | None:
@@ -164,10 +187,25 @@ class Domain:
         """
         return _Loader(pack, dict(externals or {}), list(facts), generated).load()
 
-    def changed(self, added: Iterable[mangle.Fact], removed: Iterable[mangle.Fact], version: str) -> Domain:
-        """Return a copy with other generated facts. Raises :class:`manglecp.mangle.MangleError`."""
+    def changed(
+        self,
+        added: Iterable[mangle.Fact],
+        removed: Iterable[mangle.Fact],
+        version: str | None = None,
+        sources: Mapping[str, SourceVersion] | None = None,
+    ) -> Domain:
+        """Return a copy with other facts. Raises :class:`manglecp.mangle.MangleError`.
+
+        ``version`` is the new one of generated facts, ``sources`` are the new versions of sources; None: unchanged.
+        """
         base = self.base.with_facts(added, removed, check=False, limits=_limits(self.pack))
-        return replace(self, base=base, facts_version=version, definitions=LruCache(MAX_DEFINITIONS))
+        return replace(
+            self,
+            base=base,
+            generated_version=self.generated_version if version is None else version,
+            sources=self.sources if sources is None else sources,
+            definitions=LruCache(MAX_DEFINITIONS),
+        )
 
 
 class _Loader:
@@ -180,7 +218,7 @@ class _Loader:
         self.externals = externals
         self.added_facts = facts
         self.generated = generated
-        self.generated_predicates = {name for generator in pack.generators.values() for name in generator.predicates}
+        self.generated_predicates = pack.sourced_predicates
         self.problems: list[Diagnostic] = list(pack.warnings)
         self.all_readable = "" not in pack.actions  # in a survey of a broken actions.py, every name is one
         self.parsed = list(self._parse())
@@ -243,7 +281,7 @@ class _Loader:
             warnings=tuple(sorted(self.problems, key=_sort_key)),
             required={intent.name: intent.required_facts for intent in self.pack.settings.intents},
             generally_relevant=self.generally_relevant,
-            facts_version="" if self.generated is None else self.generated.version,
+            generated_version="" if self.generated is None else self.generated.version,
             policy=policy_predicates(program),
         )
 
@@ -375,7 +413,7 @@ class _Loader:
             if name in set(self.pack.externals):  # not "in externals": in a survey, that has every key
                 message, fix = fact_sources.external_facts_message(name), "remove its facts"
             elif name in self.generated_predicates:
-                message, fix = fact_sources.generated_facts_message(name), "remove its facts"
+                message, fix = fact_sources.generated_facts_message(self.pack, name), "remove its facts"
             elif owner is not None:
                 message = f"{name} belongs to {owner.label}, a fact file may not add to it"
                 fix = "write it in a rule file of that level"
@@ -384,7 +422,7 @@ class _Loader:
             self.problems.append(pack_problem(file, message, fix=fix))
 
     def _evaluate_base(self, program: mangle.Program, facts: list[mangle.Fact]) -> mangle.Base | None:
-        facts = [*facts, *_pack_facts(self.pack)]
+        facts = [*facts, *_pack_facts(self.pack), *set(fact_sources.guards(program, self.pack))]
         if any(clause.head.key == ("permitted", 1) for clause in self.clauses):
             facts.append(mangle.Fact("permitted_only", ()))
         try:

@@ -89,7 +89,8 @@ def evaluate(
     limits = _effective_limits(domain.limits, payload.constraints)
     client_facts = read_facts(domain, payload.intent, payload.facts, now)
     session = [fact for fact in client_facts if fact.predicate != wire.UPGRADE]
-    result = derive(domain, [*session, *request_facts(domain, payload.intent, identity)], now, limits)
+    given = [*session, *request_facts(domain, payload.intent, identity), *domain.stale_facts(now)]
+    result = derive(domain, given, now, limits)
     selected = [Selected(*cast("tuple[str, int, Phase]", row)) for row in result.rows(("final_selected", 3))]
     evaluation = IntentEvaluation(
         domain=domain,

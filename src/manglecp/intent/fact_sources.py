@@ -1,17 +1,19 @@
-"""Facts from Python code of a pack: external predicates (``externals.py``) and generators (``facts.py``)."""
+"""Facts from outside the rules: external predicates (``externals.py``), generators (``facts.py``), and fact sources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.source import Source, Trust
 from manglecp.base.suggestions import did_you_mean
-from manglecp.intent.kernel import PREDICATES
-from manglecp.mangle import Fact, Key, Predicate
+from manglecp.base.text import age_text
+from manglecp.intent.kernel import ASSERTED, PREDICATES
+from manglecp.intent.run_facts import AFTER_RUN_ARITIES
+from manglecp.mangle import Fact, Key, Predicate, Program, instant_text
 from manglecp.mangle.syntax import Clause, Decl
-from manglecp.pack import ExternalDescription, Pack, pack_problem
+from manglecp.pack import ExternalDescription, FactSource as SourceSettings, Pack, pack_problem
 
 # A declaration of an external predicate in the rules must agree with ``externals.py``; a missing declaration is added.
 # Facts of an external predicate are an error: they would be mixed with its results.
@@ -98,32 +100,140 @@ def generator_problems(
     declared = {decl.atom.predicate for decl in decls}
     owners = {name: owner for (name, _), owner in owned.items()}
     generated_predicates = set()
-    for generator in pack.generators.values():
-        for name in generator.predicates:
+    provided = [("facts.py", each.name, each.predicates) for each in pack.generators.values()]
+    provided += [("pack.toml", f"facts.{each.name}", each.predicates) for each in pack.settings.fact_sources]
+    yield from _source_problems(pack, decls)
+    for file, source, predicates in provided:
+        for name in predicates:
             if name in PREDICATES:
-                fix = "give another predicate, and derive it in rules"
-                yield _generator_problem(generator.name, f"{name} is a word of the kernel", fix)
+                message, fix = f"{name} is a word of the kernel", "give another predicate, and derive it in rules"
             elif name in pack.externals:
-                message = f"{name} is external: it is answered by externals.py"
-                yield _generator_problem(generator.name, message, "remove one of them")
+                message, fix = f"{name} is external: it is answered by externals.py", "remove one of them"
             elif name in owners:
                 message = f"{name} belongs to {owners[name].label}, a generator may not add to it"
-                yield _generator_problem(generator.name, message, "give another predicate that those rules read")
+                fix = "give another predicate that those rules read"
             elif name not in declared and all_parsed:
-                fix = f"write Decl {name}(…) bound […]."
-                yield _generator_problem(generator.name, f"no rule file declares {name}", fix)
+                message, fix = f"no rule file declares {name}", f"write Decl {name}(…) bound […]."
             else:
                 generated_predicates.add(name)
+                continue
+            yield pack_problem(file, f"{source}: {message}", fix=fix)
     for clause in clauses:
         name = clause.head.predicate
         if clause.is_fact and name in generated_predicates:
             fix = "remove it, or let the generator give it"
-            yield Diagnostic("analysis", generated_facts_message(name), clause.head.span, fix=fix)
+            yield Diagnostic("analysis", generated_facts_message(pack, name), clause.head.span, fix=fix)
 
 
-def generated_facts_message(predicate: str) -> str:
-    return f"the facts of {predicate} are those that facts.py gives"
+def _source_problems(pack: Pack, decls: Iterable[Decl]) -> Iterator[Diagnostic]:
+    """Yield sources without a generator, and predicates of a source with facts of clients or of another source."""
+    directions = {decl.atom.predicate: descriptor(decl, "direction") for decl in decls}
+    provider = {name: each.name for each in pack.generators.values() for name in each.predicates}
+    for source in pack.settings.fact_sources:
+        generator = pack.generators.get(source.name)
+        if source.push and generator is not None:
+            yield pack_problem(
+                "pack.toml", f"facts.{source.name}: facts.py has a generator of this name", fix="rename it"
+            )
+        elif not source.push and generator is None:
+            fix = f"{did_you_mean(source.name, pack.generators)}, or add push = true"
+            yield pack_problem("pack.toml", f"facts.{source.name}: facts.py has no generator of this name", fix=fix)
+        for name in source.predicates if generator is None else generator.predicates:
+            if directions.get(name) in (("input",), ("both",)):
+                message = f"facts.{source.name}: clients may state {name}, so that no rule could trust its facts"
+                yield pack_problem("pack.toml", message, fix=f"remove direction from the Decl of {name}")
+            if (other := provider.setdefault(name, source.name)) != source.name:
+                message = f"facts.{source.name}: {name} has facts of {other} already"
+                yield pack_problem("pack.toml", message, fix="give each source predicates of its own")
 
 
-def _generator_problem(generator: str, message: str, fix: str) -> Diagnostic:
-    return pack_problem("facts.py", f"{generator}: {message}", fix=fix)
+def generated_facts_message(pack: Pack, predicate: str) -> str:
+    pushed = (source.name for source in pack.settings.fact_sources if predicate in source.predicates)
+    name = next(pushed, None)
+    return f"the facts of {predicate} are those that {'facts.py gives' if name is None else f'are pushed to {name}'}"
+
+
+# --- sources that all servers of a store share ----------------------------------------------------------------------
+
+
+class SourceVersion(NamedTuple):
+    """The provenance of the facts of a source."""
+
+    version: int
+    digest: str
+    at_ms: int
+    """The time at which the facts of this version were first provided."""
+    principal: str
+
+    def text(self, source: str) -> str:
+        at = instant_text(self.at_ms * 1_000_000)
+        return f"{source}, version {self.version}, {self.digest}, by {self.principal} at {at}"
+
+
+class Freshness:
+    """When each version of the facts of a source was last confirmed. A thread may update it during evaluations.
+
+    Versions have their own times, so that a newer one never makes the facts of an older domain look fresh.
+    """
+
+    def __init__(self, sources: Iterable[SourceSettings]) -> None:
+        self._sources: Final = tuple(sources)
+        self.confirmed_ns: Mapping[tuple[str, int], int] = {}
+        """By source and version, in nanoseconds since 1970; replaced as a whole. Unusable versions are missing."""
+
+    def confirm(self, name: str, version: int, at_ns: int) -> None:
+        """Record a confirmation of a version; earlier versions but the last are forgotten."""
+        others = {key: ns for key, ns in self.confirmed_ns.items() if key[0] != name or key[1] >= version - 1}
+        self.confirmed_ns = others | {(name, version): max(at_ns, others.get((name, version), at_ns))}
+
+    def forget(self, name: str) -> None:
+        """Record that the newest version of a source cannot be used."""
+        self.confirmed_ns = {key: ns for key, ns in self.confirmed_ns.items() if key[0] != name}
+
+    def stale_facts(self, versions: Mapping[str, SourceVersion], now_ns: int) -> list[Fact]:
+        """Return a fact for each source of which this version is stale."""
+        return [
+            Fact("stale_source", (source.name, reason))
+            for source in self._sources
+            if (reason := self._stale_reason(source, versions.get(source.name), now_ns)) is not None
+        ]
+
+    def _stale_reason(self, source: SourceSettings, version: SourceVersion | None, now_ns: int) -> str | None:
+        confirmed_ns = None if version is None else self.confirmed_ns.get((source.name, version.version))
+        if confirmed_ns is None:
+            return f"the facts of {source.name} have not arrived yet"
+        age_ns, limit_ns = now_ns - confirmed_ns, source.stale_after_ns
+        if limit_ns is None or age_ns <= limit_ns:
+            return None
+        return f"the facts of {source.name} are {age_text(age_ns)} old, and {age_text(limit_ns)} are allowed"
+
+
+_NOT_DECIDING: Final = frozenset({*AFTER_RUN_ARITIES, "extract", "keep"})  # they decide about results only
+
+
+def guards(program: Program, pack: Pack) -> Iterator[Fact]:
+    """Yield a ``source_guards`` fact for each tool or action whose rules read a source with ``on_stale = "deny"``.
+
+    The dependency is that of predicates: a rule reads a source if it reads one of its predicates, or any predicate that
+    another rule derives from them. A rule whose head names no tool guards every tool.
+    """
+    deciding = [rule for rule in program.rules if rule.head.predicate in PREDICATES - _NOT_DECIDING - ASSERTED]
+    first_args = {key[0]: _first_argument(predicate) for key, predicate in program.predicates.items()}
+    for source in pack.settings.fact_sources:
+        generator = pack.generators.get(source.name)
+        names = set(source.predicates if generator is None else generator.predicates)
+        read = program.affected_by(key for key in program.predicates if key[0] in names)
+        for rule in deciding if source.on_stale == "deny" else ():
+            if rule.clause.trust is Trust.KERNEL or read.isdisjoint(rule.clause.reads):
+                continue
+            first = rule.head.args[0] if rule.head.args else None
+            kind = {"Tool": "tool", "Action": "action"}.get(first_args[rule.head.predicate])
+            name = first if kind is not None and isinstance(first, str) else ""
+            if not name or rule.head.predicate == "conflicts":  # a conflict concerns the other tool as well
+                kind, name = "any", ""
+            yield Fact("source_guards", (source.name, kind or "any", name))
+
+
+def _first_argument(predicate: Predicate) -> str:
+    args: Sequence[Any] = () if predicate.decl is None else predicate.decl.atom.args
+    return str(getattr(args[0], "name", "")) if args else ""

@@ -19,8 +19,17 @@ from manglecp.wire import direction_of
 
 ASSERTED: Final = frozenset(
     {
-        *("intent", "intent_param", "client", "client_permission", "client_trust"),
-        *("action", "action_effect", "action_tier", "action_param", "skill", "setting", "permitted_only"),
+        *("intent", "intent_param", "client", "client_permission", "client_trust", "stale_source"),
+        *(
+            "source_guards",
+            "action",
+            "action_effect",
+            "action_tier",
+            "action_param",
+            "skill",
+            "setting",
+            "permitted_only",
+        ),
         *("call", "call_arg", "call_value"),
         *("run_id", "ran", "step_status", "step_value", "bulk_asserted", "bulk_retracted"),
     }

@@ -32,7 +32,13 @@ Kind: TypeAlias = (
 )
 Column: TypeAlias = tuple[Key, int]  # a predicate (name and arity), and the position of an argument
 
-PERMISSIONS: Final = ("approve", "approve:*", "explain_policy", "read_metrics")  # permissions that the server checks
+PERMISSIONS: Final = (
+    "approve",
+    "approve:*",
+    "explain_policy",
+    "push_facts",
+    "read_metrics",
+)  # permissions that the server checks
 _KINDS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("Tool", "Needed", "Rival", "Other"), "tool"),
     **dict.fromkeys(("Permission", "Role"), "permission"),
@@ -107,9 +113,8 @@ class _NameCheck:
             if isinstance(term, Variable) and term.name in _KINDS
         } | {column: {kind} for column, kind in _COLUMN_KINDS.items()}
         self.open_predicates = {decl.atom.predicate for decl in rules.decls if descriptor(decl, "open") is not None}
-        generated = {name for generator in rules.pack.generators.values() for name in generator.predicates}
         # Predicates whose facts come from outside the pack.
-        self.outside = {*rules.assertable, *generated, *rules.pack.externals} - PREDICATES
+        self.outside = {*rules.assertable, *rules.pack.sourced_predicates, *rules.pack.externals} - PREDICATES
         self._spread_kinds()
         self.problems = ProblemList()
         flow = NameFlow(rules, self.outside)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -86,6 +87,7 @@ class OfferService:
         self._retention_ms = domain.pack.settings.invocation.retention_ms
         self._written_cache: LruCache[tuple[str, str], _Stored] = LruCache(_MAX_STORED)
         self._read_cache: LruCache[tuple[str, str], _ReadOffer] = LruCache(_MAX_READ)
+        self._change_lock = threading.Lock()
 
     async def evaluate(self, request: IntentRequest, identity: Identity) -> IntentResponse:
         """Evaluate an intent in a thread, and store the offers of the response."""
@@ -97,6 +99,11 @@ class OfferService:
         if selection.definitions:
             self._store_offers(selection.evaluation, selection.definitions, now_ns)
         return selection.response
+
+    def change(self, change: Callable[[Domain], Domain]) -> None:
+        """Use the domain that ``change`` returns for the current one, one change at a time. Blocks."""
+        with self._change_lock:
+            self.renew(change(self.domain))
 
     def renew(self, domain: Domain) -> None:
         """Use a domain with other generated facts. Evaluations under way keep the old domain."""

@@ -75,7 +75,7 @@ MAX_NODES: Final = 100  # nodes of a tree
 MAX_DEPTH: Final = 24
 MAX_SUPPORTING: Final = 100  # facts of one derivation
 
-_ABOUT_CLIENT: Final = frozenset({"client", "client_permission", "client_trust"})
+_ABOUT_CLIENT: Final = frozenset({"client", "client_permission", "client_trust", "stale_source"})
 _REDUNDANT: Final = frozenset({"kernel.core"})  # kernel.core(T) has the same proof as candidate(T, …)
 _REASONS: Final = {  # texts for clients, by the reason that the engine gives
     "no rule mentions it": "No rules reference this predicate",

@@ -376,7 +376,9 @@ def _schema_problem(action: ActionDescription, param: str, value: Value) -> str 
 
 # A tool is static if only facts define its chain: no rule could add a step or an argument. Its flaws are reported when
 # the pack is loaded.
-_REQUEST_PREDICATES: Final = frozenset({"intent", "intent_param", "client", "client_permission", "client_trust"})
+_REQUEST_PREDICATES: Final = frozenset(
+    {"intent", "intent_param", "client", "client_permission", "client_trust", "stale_source"}
+)
 
 
 def changeable_predicates(program: Program, variable: Iterable[str]) -> set[Key]:

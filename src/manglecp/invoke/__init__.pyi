@@ -44,3 +44,4 @@ from .runtime import (
     prune_decisions as prune_decisions,
     serve_pack_actions as serve_pack_actions,
 )
+from .shared_facts import PUSH_FACTS as PUSH_FACTS, SharedFacts as SharedFacts, with_stored_facts as with_stored_facts

@@ -225,6 +225,8 @@ class _ProofBuilder:
             values = "" if is_of_kernel else self._redact(_values(node.rule, node.bindings))
         elif node.origin == "given" and node.ground is not None:
             place = next(self._domain.fact_places(node.ground), "")
+        elif node.origin == "server" and node.ground is not None:
+            place = self._domain.provenance(node.ground)
         return ProofNode(fact, origin, place, rule, f"with {values}" if values else "", tuple(premises))
 
     def _origin(self, node: Node) -> FactOrigin:

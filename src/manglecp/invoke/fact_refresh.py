@@ -31,7 +31,7 @@ async def refresh_facts(
     invoker: Invoker, generators: FactGenerators | None, on_stale: OnStaleFacts | None = None
 ) -> AsyncIterator[None]:
     """Refresh facts within the block. ``generators`` are those that the invoker's domain was loaded with."""
-    if generators is None:
+    if generators is None or not generators.names:
         yield
         return
     refresher = FactRefresher(invoker, generators, on_stale)
@@ -113,7 +113,7 @@ class FactRefresher:
             return error.message
         if not result.change.empty:
             try:
-                self._invoker.offers.renew(self._invoker.domain.changed(result.added, result.removed, result.version))
+                self._invoker.offers.change(lambda domain: domain.changed(result.added, result.removed, result.version))
             except MangleError as error:
                 self._generators.discard(result)
                 return error.diagnostics[0].message

@@ -39,13 +39,18 @@ class PackOptions:
     """The values of the pack's secrets, for all its hosts; by default environment variables."""
 
 
-def load_domain(options: PackOptions, host_stack: ExitStack) -> tuple[Domain, FactGenerators | None]:
+def load_domain(
+    options: PackOptions, host_stack: ExitStack, *, shares_facts: bool = False
+) -> tuple[Domain, FactGenerators | None]:
     """Read the pack, start the hosts of its fact generators and external predicates, and load its rules.
 
-    Blocks. The hosts run until ``host_stack`` is closed. Raises :class:`PackError`.
+    Blocks. The hosts run until ``host_stack`` is closed. With ``shares_facts`` the caller adds the facts of shared
+    sources; otherwise their generators run here. Raises :class:`PackError`.
     """
     pack = read_pack(options.folder, options.params, sandbox=options.sandbox)
     generators = _serve_generators(pack, options, host_stack)
+    if generators is not None and shares_facts:
+        generators.share([source.name for source in pack.settings.fact_sources])
     externals = _serve_externals(pack, options, host_stack)
     return Domain.load(pack, externals=externals, generated=generators), generators
 

@@ -137,7 +137,8 @@ class RunRules:
         every_action = set(self._run.plan.actions)
         if self._identity.revoked and not undo:
             return every_action
-        run, facts, now_ns = self._run, self._facts(outcomes), self._clock()
+        run, now_ns = self._run, self._clock()
+        facts = [*self._facts(outcomes), *self._offers.domain.stale_facts(now_ns)]
         try:
             result = self._evaluate(facts, now_ns)
         except WireError:  # the session facts fit the revision that admitted the run, but not this one
@@ -199,7 +200,7 @@ class RunRules:
         domain = self._offers.domain
         caller_facts = request_facts(domain, self._run.inputs.intent, self._identity)
         limits = engine_limits(domain.base.derived, domain.limits)
-        given = [*self._session_facts, *caller_facts, *facts]
+        given = [*self._session_facts, *caller_facts, *domain.stale_facts(now_ns), *facts]
         return domain.base.evaluate(given, now=now_ns, check=False, limits=limits)
 
     def _facts(self, outcomes: Sequence[StepOutcome]) -> list[Fact]:

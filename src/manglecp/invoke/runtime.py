@@ -11,7 +11,8 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -20,6 +21,7 @@ from manglecp.intent import Domain, Identity, OfferService
 from manglecp.invoke.fact_refresh import OnStaleFacts, refresh_facts
 from manglecp.invoke.invoker import Invoker, InvokeSettings
 from manglecp.invoke.pack_loader import PackOptions, load_domain
+from manglecp.invoke.shared_facts import SharedFacts
 from manglecp.pack import Pack
 from manglecp.store import Store, StoreError
 from manglecp.toolhost import Dispatcher, profile_of, serve_actions
@@ -33,6 +35,8 @@ class PackRuntime:
     """The domain as it was loaded; the domain of ``offers`` may have newer facts."""
     offers: OfferService
     invoker: Invoker
+    facts: SharedFacts | None = None
+    """The facts that all servers of the store share; None if the pack has no such source."""
 
     @classmethod
     @asynccontextmanager
@@ -58,7 +62,12 @@ class PackRuntime:
         """
         async with AsyncExitStack() as stack:
             host_stack = stack.enter_context(ExitStack())
-            domain, generators = await asyncio.to_thread(load_domain, options, host_stack)
+            domain, generators = await asyncio.to_thread(partial(load_domain, options, host_stack, shares_facts=True))
+            facts = None
+            if domain.pack.settings.fact_sources:
+                lease_ms = (settings or InvokeSettings()).claim_ms
+                facts = SharedFacts(store, domain, generators, lease_ms=lease_ms, on_stale=on_stale_facts)
+                domain = await asyncio.to_thread(facts.load, domain)
             if prepare is not None:
                 await asyncio.to_thread(prepare, domain)
             dispatcher = await stack.enter_async_context(serve_pack_actions(domain.pack, options, on_outage))
@@ -67,7 +76,9 @@ class PackRuntime:
             )
             await stack.enter_async_context(runtime.invoker)
             await stack.enter_async_context(refresh_facts(runtime.invoker, generators, on_stale_facts))
-            yield runtime
+            if facts is not None:
+                await stack.enter_async_context(facts.serve(runtime.offers))
+            yield replace(runtime, facts=facts)
 
     @classmethod
     def from_domain(

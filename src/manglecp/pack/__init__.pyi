@@ -24,6 +24,7 @@ from .secrets import (
 from .settings import (
     Disclosure as Disclosure,
     DomainSettings as DomainSettings,
+    FactSource as FactSource,
     IntentSettings as IntentSettings,
     Invocation as Invocation,
     Profile as Profile,

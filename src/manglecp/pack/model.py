@@ -144,6 +144,12 @@ class Pack:
         return self.settings.name
 
     @property
+    def sourced_predicates(self) -> frozenset[str]:
+        """The predicates whose facts come from generators and fact sources only."""
+        generated = (name for generator in self.generators.values() for name in generator.predicates)
+        return frozenset(generated).union(*(source.predicates for source in self.settings.fact_sources))
+
+    @property
     def readable(self) -> tuple[str, ...]:
         """The absolute paths of folder params that the pack's hosts may read but not write."""
         return self._folders(writable=False)

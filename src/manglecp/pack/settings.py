@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from manglecp.base.suggestions import did_you_mean
-from manglecp.base.text import find_invisible
+from manglecp.base.text import find_invisible, parse_age
 from manglecp.pack.diagnostics import Problems
 from manglecp.pack.toml_reader import TomlTable, read_toml
 from manglecp.wire import CATEGORIES, MIN_MESSAGE_BYTES, SCHEMES
@@ -142,6 +142,25 @@ class Param:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FactSource:
+    """A source of facts that all servers of one store share: ``[facts.NAME]``."""
+
+    name: str
+    """The name of a generator in ``facts.py``, unless the facts are pushed."""
+    push: bool = False
+    """Whether clients with the permission ``push_facts`` replace the facts."""
+    predicates: tuple[str, ...] = ()
+    """The predicates of pushed facts."""
+    max_facts: int = 100_000
+    every: float | None = None
+    """The seconds between two passes of the generator; None: as ``facts.py`` declares."""
+    stale_after_ns: int | None = None
+    """The age above which the facts are stale; None: they are stale only until the first ones arrive."""
+    on_stale: Literal["deny", "keep"] = "deny"
+    """Whether the tools are denied whose rules read stale facts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The content of ``pack.toml``, with defaults for absent keys."""
 
@@ -159,6 +178,7 @@ class Settings:
     invocation: Invocation = Invocation()
     auth: AuthSettings = AuthSettings()
     params: tuple[Param, ...] = ()
+    fact_sources: tuple[FactSource, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)
     """The descriptions of the secrets that functions of the pack take, by name."""
     sandbox: Profile = "strict"
@@ -181,6 +201,7 @@ _ONE_LINE: Final = re.compile(r"[^\s\x00-\x1f\x7f](?:[^\x00-\x1f\x7f]{0,126}[^\s
 _PREDICATE: Final = re.compile(r"[a-z][A-Za-z0-9_]*(?:\.[a-z][A-Za-z0-9_]*)*")
 SECRET_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _PARAM: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_SOURCE: Final = _PARAM
 _CATEGORY: Final = re.compile("|".join((*CATEGORIES, r"x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}")))
 _SCHEME: Final = re.compile("|".join(SCHEMES))
 _URL: Final = re.compile(r"https?://[^\s/]+\S*")
@@ -217,6 +238,7 @@ def read_settings(text: str, folder_name: str, problems: Problems) -> Settings:
         invocation=_numbers(document.section("invocation"), Invocation),
         auth=_auth(document.section("auth")),
         params=_params(document.section("params")),
+        fact_sources=_fact_sources(document.section("facts")),
         secrets=_secrets(document.section("secrets")),
         sandbox=_sandbox(document.section("sandbox"), problems),
         interpreter=python.text("interpreter", None, pattern=_ONE_LINE, takes="a path such as .venv/bin/python"),
@@ -385,6 +407,39 @@ def _secrets(secrets: TomlTable) -> dict[str, str]:
         descriptions[name] = secret.text("description", "")
         secret.finish()
     return descriptions
+
+
+def _fact_sources(tables: TomlTable) -> tuple[FactSource, ...]:
+    sources = []
+    for name in tables:
+        table = tables.section(name)
+        if not _SOURCE.fullmatch(name):
+            tables.report(name, "a source is named in lower case, such as alerts or on_call")
+        push = table.flag("push", False)
+        predicates = table.texts("predicates", _PREDICATE, "the name of a predicate")
+        every_ns, stale_after_ns = _age(table, "every"), _age(table, "stale_after")
+        on_stale = table.choice("on_stale", "deny", ("deny", "keep"))
+        max_facts = table.number("max_facts", 100_000, 1, _MAX_LIMIT)
+        table.finish()
+        if push and not predicates:
+            table.report("push", "the predicates of pushed facts are needed too", 'add predicates = ["…"]')
+        if push and every_ns is not None:
+            table.report("every", "pushed facts have no schedule", "remove it, or use stale_after")
+        if not push and predicates:
+            table.report("predicates", "@facts(…) names the predicates of a generator", "remove it, or add push = true")
+        every = None if every_ns is None else every_ns / 1e9
+        limits: dict[str, Any] = {"max_facts": max_facts, "stale_after_ns": stale_after_ns, "on_stale": on_stale}
+        sources.append(FactSource(name=name, push=push, predicates=predicates, every=every, **limits))
+    return tuple(sources)
+
+
+def _age(table: TomlTable, key: str) -> int | None:
+    """Return a duration such as ``30s`` in nanoseconds."""
+    text = table.text(key, None)
+    age = None if text is None else parse_age(text)
+    if text is not None and age is None:
+        table.report(key, "takes a positive number of seconds, minutes, hours or days, such as 30s, 5m, 12h or 1d")
+    return age
 
 
 def _sandbox(sandbox: TomlTable, problems: Problems) -> Profile:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -43,6 +44,7 @@ from manglecp.server.tracing import use_trace_context
 from manglecp.server.websocket import WebSocketEndpoint
 from manglecp.store import StoreError
 from manglecp.wire import MANIFEST_PATH, CodeRow, WireError, malformed, too_large
+from manglecp.wire.messages import VERSION
 
 if TYPE_CHECKING:
     from manglecp.server.auth_config import ResourceMetadata
@@ -92,6 +94,8 @@ class App:
             self._route(f"{base}/approvals", partial(self._handle_message, "x-approval_request"), "POST"),
             self._route(f"{base}/decide", partial(self._handle_message, "x-decide_request"), "POST"),
             self._route(f"{base}/skills", partial(self._handle_message, "x-skill_request"), "POST"),
+            self._route(f"{base}/facts", partial(self._handle_message, "x-facts_request"), "POST"),
+            self._route(f"{base}/facts/{{source}}", self._put_facts, "PUT"),
             self._route(MANIFEST_PATH, partial(self._send_manifest, max_age), *read_methods),
             self._route("/health", partial(self._send_status, must_be_ready=False), *read_methods),
             self._route("/ready", partial(self._send_status, must_be_ready=True), *read_methods),
@@ -111,7 +115,7 @@ class App:
             app = CORSMiddleware(
                 app,
                 allow_origins=guards.origins,
-                allow_methods=("GET", "HEAD", "POST", "OPTIONS"),
+                allow_methods=("GET", "HEAD", "POST", "PUT", "OPTIONS"),
                 allow_headers=_ALLOWED_HEADERS,
                 expose_headers=_EXPOSED_HEADERS,
             )
@@ -132,13 +136,17 @@ class App:
     def _route(self, path: str, handler: _Handler, *methods: str) -> Route:
         return Route(path, _Endpoint(handler, self._send_reply, methods))
 
-    async def _handle_message(self, type_: str, request: _Request) -> None:
+    async def _handle_message(
+        self, type_: str, request: _Request, message_of: Callable[[bytes], bytes] | None = None
+    ) -> None:
         began_ns = time.time_ns()
         session = self._open_session(request)
         try:
             _check_media_types(request.headers)
             limit = self.core.pack_settings.limits.max_message_bytes
             body = await read_body(request.receive, request.headers, limit, _BODY_SECONDS)
+            if message_of is not None:
+                body = await asyncio.to_thread(message_of, body)
         except WireError as error:
             reply = error_reply(error)
             self.core.report_handled(session, None, began_ns, reply)
@@ -209,6 +217,15 @@ class App:
         content_type = (b"content-type", f"{media_type}; charset=utf-8".encode("latin-1", "replace"))
         headers = ((b"cache-control", b"private, no-cache"), (b"x-content-type-options", b"nosniff"))
         await request.send_document(body, content_type, strong_etag(body), *headers)
+
+    async def _put_facts(self, request: _Request) -> None:
+        """Replace the facts of a source with a JSON array of fact objects, or with Mangle text (``text/plain``)."""
+        source, headers = request.path_param("source"), request.headers
+        if not headers.get(b"content-type", b"").lower().startswith(b"text/plain"):
+            await self._handle_message("x-facts_request", request, partial(_facts_message, source, "facts"))
+            return
+        request.headers = {**headers, b"content-type": b"application/json"}  # of the message
+        await self._handle_message("x-facts_request", request, partial(_facts_message, source, "text"))
 
     async def _send_metadata(self, document: bytes, request: _Request) -> None:
         await request.send(200, document, JSON, (b"cache-control", b"max-age=300"))
@@ -292,6 +309,18 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     else:
         text = f"There is nothing at this path; the manifest is at {MANIFEST_PATH}"
         await send_error(scope, send, WireError("x-not_found", text, row=_NOT_FOUND))
+
+
+def _facts_message(source: str, member: str, body: bytes) -> bytes:
+    """Return the message of a request to ``/facts/SOURCE``. Raises ``malformed_message``."""
+    try:
+        # Decoded first: a body that is no array could add members to the message.
+        content = msgspec.json.decode(body, type=list[msgspec.Raw]) if member == "facts" else body.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        expected = "a JSON array of facts" if member == "facts" else "text in UTF-8"
+        raise malformed(f"The body is not {expected}", "$") from None
+    message = {"type": "x-facts_request", "id": "put", "manglecp": VERSION}
+    return msgspec.json.encode({**message, "payload": {"source": source, member: content}})
 
 
 def _watch(receive: Receive, session: Session, watchers: list[asyncio.Task[None]]) -> None:

@@ -149,6 +149,7 @@ class Core:
                 approvals=f"{base}/approvals",
                 decide=f"{base}/decide",
                 skills=f"{base}/skills",
+                facts=f"{base}/facts",
             )
         if revision is None:
             message = outline_manifest(revisions.outline, revisions.status, endpoints, auth)

@@ -7,6 +7,7 @@ tools is limited. Several processes that serve one address share a folder of met
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, Histogram, generate_latest
@@ -43,6 +44,16 @@ class Metrics:
         self._running_evaluations = self._gauge("manglecp_server_evaluations", "Running evaluations.")
         self._queue_length = self._gauge("manglecp_server_waiting_evaluations", "Queued evaluations.")
         self._running_invocations = self._gauge("manglecp_server_invocations", "Running invocations.")
+        self._fact_age = Gauge(
+            "manglecp_server_fact_source_age_seconds",
+            "Seconds since the facts of a source were last confirmed.",
+            ("source",),
+            registry=self._registry,
+            multiprocess_mode="livemin",
+        )
+        self._fact_failing = self._gauge(
+            "manglecp_server_fact_source_failing", "Processes for which the source fails or is stale.", ("source",)
+        )
         self._status = self._gauge("manglecp_server_status", "Processes with this status.", ("status",))
 
     def _gauge(self, name: str, description: str, labels: tuple[str, ...] = ()) -> Gauge:
@@ -70,6 +81,12 @@ class Metrics:
         self._running_invocations.set(core.request_limits.running_invocations)
         for status in _STATUSES:
             self._status.labels(status).set(core.revisions.status == status)
+        if core.revisions.current is not None and (facts := core.revisions.current.facts) is not None:
+            failing = facts.failing()
+            for source in facts.names:
+                self._fact_failing.labels(source).set(source in failing)
+            for source, seconds in facts.ages(time.time_ns()).items():
+                self._fact_age.labels(source).set(seconds)
         registry = self._registry
         if self._is_multiprocess:
             registry = CollectorRegistry()

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from manglecp.intent import Identity, PolicyRefusal
-from manglecp.invoke import ApprovalService, OnProgress, RunObserver
+from manglecp.invoke import ApprovalService, OnProgress, PackRuntime, RunObserver
 from manglecp.store import Busy, StoreError
 from manglecp.wire import WireError, encode, malformed
 from manglecp.wire.messages import (
     ApprovalPayload,
     ApprovalResult,
     DecideRequest,
+    FactsResult,
     IntentRequest,
     InvokeRequest,
     Message,
@@ -201,6 +202,13 @@ def handle_approval(approvals: ApprovalService, approver: Identity, payload: App
         decision: Literal["approved", "denied"] = "approved" if payload.operation == "approve" else "denied"
         request = approvals.decide(approver, payload.approval, decision)
     return ApprovalResult(approvals=(approvals.view(request),))
+
+
+def push_facts(revision: PackRuntime, identity: Identity, source: str, facts: str | list[Any]) -> FactsResult:
+    """Replace the facts of a source. Blocks. Raises WireError and StoreError."""
+    if revision.facts is None:
+        raise WireError("x-source_not_found", "This server has no sources of facts")
+    return revision.facts.push(source, facts, identity)
 
 
 def internal_error() -> WireError:

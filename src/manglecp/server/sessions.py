@@ -29,6 +29,7 @@ from manglecp.server.pending import (
     foreign_reply,
     handle_approval,
     internal_error,
+    push_facts,
 )
 from manglecp.store import StoreError
 from manglecp.wire import WireError, encode, invalid_type, malformed, messages, receive
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 Transport = Literal["http", "websocket", "stdio"]
 _REQUEST_TYPES: Final = frozenset(
-    {"intent_request", "invoke_request", "x-approval_request", "x-decide_request", "x-skill_request"}
+    {"intent_request", "invoke_request", "x-approval_request", "x-decide_request", "x-skill_request", "x-facts_request"}
 )
 _ALL_TYPES: Final = _REQUEST_TYPES | {"cancel", "authenticate"}
 _MAX_INLINE_BYTES: Final = 65_536
@@ -221,7 +222,7 @@ class Session:
             self._check_id(message)
             if isinstance(message, messages.Authenticate):
                 reply = await self._authenticate(message)
-            elif isinstance(message, messages.ApprovalMessage | messages.SkillMessage):
+            elif isinstance(message, messages.ApprovalMessage | messages.SkillMessage | messages.FactsMessage):
                 reply = await self._handle_extension(message)
             else:
                 return await self._register(message, began_ns)
@@ -299,8 +300,10 @@ class Session:
         core.request_limits.charge(identity)
         return identity
 
-    async def _handle_extension(self, message: messages.ApprovalMessage | messages.SkillMessage) -> Reply:
-        """Return the reply to a message of an extension of the protocol: approvals or skills."""
+    async def _handle_extension(
+        self, message: messages.ApprovalMessage | messages.SkillMessage | messages.FactsMessage
+    ) -> Reply:
+        """Return the reply to a message of an extension of the protocol: approvals, skills or facts."""
         identity = await self._charge_identity()
         try:
             with self._core.revisions.use() as revision:
@@ -308,6 +311,11 @@ class Session:
                     skills = await revision.offers.skills(identity, message.payload.skill_id)
                     payload = messages.SkillResult(skills=skills)
                     return Reply(encode(messages.SkillResponse(id=message.id, payload=payload)))
+                if isinstance(message, messages.FactsMessage):
+                    pushed = message.payload
+                    facts = pushed.facts if pushed.text is None else pushed.text
+                    facts_result = await asyncio.to_thread(push_facts, revision, identity, pushed.source, facts)
+                    return Reply(encode(messages.FactsResponse(id=message.id, payload=facts_result)))
                 approvals = revision.invoker.approvals
                 result = await asyncio.to_thread(handle_approval, approvals, identity, message.payload)
         except StoreError as error:

@@ -12,6 +12,7 @@ from .errors import (
     StoreError as StoreError,
     Unusable as Unusable,
 )
+from .fact_sources import StoredSource as StoredSource
 from .ledger import (
     KINDS as KINDS,
     Body as Body,

@@ -24,7 +24,7 @@ from manglecp.store.errors import Invalid, Unusable
 from manglecp.store.schema import append_only, read_part
 
 EntryKind: TypeAlias = Literal[
-    "admission", "run", "turn", "step", "end", "decision", "decision_log", "approval", "policy", "audit"
+    "admission", "run", "turn", "step", "end", "decision", "decision_log", "approval", "policy", "audit", "facts"
 ]
 
 KINDS: Final[frozenset[str]] = frozenset(get_args(EntryKind))

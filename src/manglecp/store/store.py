@@ -18,6 +18,7 @@ from manglecp.store.approvals import APPROVALS, Approvals
 from manglecp.store.database import PATIENCE, Database, Synchronous, Transaction
 from manglecp.store.decisions import DECISIONS, Decisions
 from manglecp.store.errors import Unusable
+from manglecp.store.fact_sources import FACT_SOURCES, FactSources
 from manglecp.store.ledger import LEDGER, Ledger
 from manglecp.store.postgresql import PostgresDatabase, PostgresUrl, is_postgres
 from manglecp.store.registry import REGISTRY, Registry
@@ -27,7 +28,7 @@ from manglecp.store.seals import Seals
 from manglecp.store.sqlite import SqliteDatabase
 from manglecp.store.writer import Writer
 
-PARTS: Final[Sequence[SchemaPart]] = (LEDGER, REGISTRY, APPROVALS, RUNS, DECISIONS)
+PARTS: Final[Sequence[SchemaPart]] = (LEDGER, REGISTRY, APPROVALS, RUNS, DECISIONS, FACT_SOURCES)
 
 FILE_NAME: Final = "store.sqlite3"
 
@@ -42,6 +43,7 @@ class Store:
     approvals: Approvals
     runs: RunStore
     decisions: Decisions
+    fact_sources: FactSources
     seals: Seals
     writer: Writer
 
@@ -69,7 +71,7 @@ def open_store(
     ledger, runs = Ledger(), RunStore(database, seals)
     decisions = Decisions(ledger, seals)
     writer = Writer(database, ledger, decisions)
-    return Store(database, ledger, Registry(), Approvals(seals), runs, decisions, seals, writer)
+    return Store(database, ledger, Registry(), Approvals(seals), runs, decisions, FactSources(seals), seals, writer)
 
 
 def open_database(

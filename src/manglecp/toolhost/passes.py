@@ -285,6 +285,15 @@ class FactGenerators:
         self._on_progress = on_progress
         self._pass_lock = threading.Lock()
         self._generators = {each.name: _Generator(each) for each in pack.generators.values()}
+        self._local = dict(self._generators)
+
+    def share(self, names: Collection[str]) -> None:
+        """Leave the passes of these generators, and their facts, to the caller."""
+        self._local = {name: each for name, each in self._generators.items() if name not in names}
+
+    def facts(self, name: str) -> Iterable[Fact]:
+        """Return the facts of the last committed pass of a generator."""
+        return self._generators[name].facts
 
     def close(self) -> None:
         self._host.close()
@@ -294,13 +303,15 @@ class FactGenerators:
         problems = []
         for name, generator in self._generators.items():
             generator.rows = FactRows(predicates, generator.description.predicates)
+            if name not in self._local:
+                continue
             try:
                 self.commit(self.run_pass(name))
             except PassError as error:
                 problems.append(pack_problem(_FILE, str(error)))
         if problems:
             raise PackError(problems)
-        return [fact for generator in self._generators.values() for fact in generator.facts]
+        return [fact for generator in self._local.values() for fact in generator.facts]
 
     @property
     def version(self) -> str:
@@ -309,21 +320,22 @@ class FactGenerators:
 
     def _version(self, new_sums: Mapping[str, int]) -> str:
         """Return the version that all facts have if the named generators get these hash sums."""
-        sums = (new_sums.get(name, generator.facts.hash_sum) for name, generator in self._generators.items())
+        sums = (new_sums.get(name, generator.facts.hash_sum) for name, generator in self._local.items())
         return "".join(f"{number:032x}" for number in sums)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._generators)
+        """The generators whose passes this object schedules."""
+        return tuple(self._local)
 
     def next(self) -> tuple[str, float]:
         """Return the generator that is due next, and in how many seconds."""
-        name, generator = min(self._generators.items(), key=lambda item: item[1].due)
+        name, generator = min(self._local.items(), key=lambda item: item[1].due)
         return name, max(generator.due - time.monotonic(), 0.0)
 
     def make_due(self) -> None:
         """Make all generators due now, except failing ones."""
-        for generator in self._generators.values():
+        for generator in self._local.values():
             if not generator.failures:
                 generator.due = 0.0
 

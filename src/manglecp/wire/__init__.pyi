@@ -40,6 +40,7 @@ from .predicates import (
     Schemas as Schemas,
     direction_of as direction_of,
     direction_problems as direction_problems,
+    publish as publish,
     snake_case as snake_case,
 )
 from .profile import MAX_VIOLATIONS as MAX_VIOLATIONS, Profile as Profile

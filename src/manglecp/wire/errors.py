@@ -77,6 +77,8 @@ CODES: Final[Mapping[str, CodeRow]] = {
         409, False, "the permit is for another call, or a different outcome was reported for it", ("reason",)
     ),
     "x-unknown_intent": CodeRow(400, True, "the manifest does not list the intent, and no rule can match it", _PLACE),
+    "x-source_not_found": CodeRow(404, False, "the pack has no such source of pushed facts", ("suggestion",)),
+    "x-facts_refused": CodeRow(409, False, "the rules do not bear the pushed facts"),
     "x-skill_not_found": CodeRow(404, False, "no tool that is offered to the client now refers to this skill"),
     "x-request_key_conflict": CodeRow(409, False, "the request key was used with other arguments"),
 }

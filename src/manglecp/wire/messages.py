@@ -464,7 +464,7 @@ class Domain(Part, frozen=True, kw_only=True):
     affinities: dict[str, Affinity] | UnsetType = UNSET
 
 
-class Endpoints(Part, frozen=True, kw_only=True, rename=extensions("approvals", "decide", "skills")):
+class Endpoints(Part, frozen=True, kw_only=True, rename=extensions("approvals", "decide", "skills", "facts")):
     """Required on HTTP, optional on session transports (MANI-11)."""
 
     intent_eval: Address
@@ -472,6 +472,7 @@ class Endpoints(Part, frozen=True, kw_only=True, rename=extensions("approvals", 
     approvals: Address | UnsetType = UNSET
     decide: Address | UnsetType = UNSET
     skills: Address | UnsetType = UNSET
+    facts: Address | UnsetType = UNSET
 
 
 class IntentDescription(Part, frozen=True, kw_only=True):
@@ -769,8 +770,49 @@ class SkillResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="x-skill_r
     payload: SkillResult
 
 
+class FactsPayload(Part, frozen=True, kw_only=True):
+    """The facts that replace those of a source, as fact objects in `facts` or as Mangle text in `text`."""
+
+    source: Name
+    facts: FactObjects = []
+    text: str | None = None
+
+
+class FactsMessage(IdentifiedMessage, frozen=True, kw_only=True, tag="x-facts_request"):
+    """A push: it replaces all facts of a source. It needs the permission `push_facts` or `push_facts:SOURCE`."""
+
+    payload: FactsPayload
+
+
+class FactsResult(Part, frozen=True, kw_only=True):
+    """The version of a source that the server has stored."""
+
+    source: str
+    version: int
+    digest: str
+    """The digest of the facts, whatever their order."""
+    facts: int
+    added: int
+    removed: int
+    changed: bool
+    """False if the facts were the same, so that only their age is new."""
+
+
+class FactsResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="x-facts_response"):
+    """The response to an `x-facts_request`."""
+
+    payload: FactsResult
+
+
 ClientMessage: TypeAlias = (
-    IntentRequest | InvokeRequest | Cancel | Authenticate | ApprovalMessage | DecideRequest | SkillMessage
+    IntentRequest
+    | InvokeRequest
+    | Cancel
+    | Authenticate
+    | ApprovalMessage
+    | DecideRequest
+    | SkillMessage
+    | FactsMessage
 )
 ServerMessage: TypeAlias = (
     Manifest
@@ -782,6 +824,7 @@ ServerMessage: TypeAlias = (
     | ApprovalResponse
     | DecideResponse
     | SkillResponse
+    | FactsResponse
 )
 
 INFORMATIONAL: Final = frozenset({ProofHints, Diagnostics, Metadata, Observability, ProgressPayload})

@@ -152,10 +152,15 @@ def published_predicates(predicates: Mapping[Key, Predicate], kernel: Collection
         direction = direction_of(predicate)
         if direction is None or name in kernel or name == UPGRADE or not is_name(name):
             continue
-        schema = schema_of(predicate)
-        arg_types = tuple(map(arg_type, schema.shapes))
-        has_joint_bounds = len(predicate.rows) > 1 or has_variables(type_ for row in predicate.rows for type_ in row)
-        yield PublishedPredicate(schema, direction, arg_types, predicate.doc, has_joint_bounds)
+        yield publish(predicate, direction)
+
+
+def publish(predicate: Predicate, direction: Direction) -> PublishedPredicate:
+    """Return the predicate as one that is published with a direction."""
+    schema = schema_of(predicate)
+    arg_types = tuple(map(arg_type, schema.shapes))
+    has_joint_bounds = len(predicate.rows) > 1 or has_variables(type_ for row in predicate.rows for type_ in row)
+    return PublishedPredicate(schema, direction, arg_types, predicate.doc, has_joint_bounds)
 
 
 def direction_of(predicate: Predicate) -> Direction | None:

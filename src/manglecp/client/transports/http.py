@@ -99,6 +99,7 @@ class HttpTransport:
             messages.ApprovalMessage: endpoints.approvals,
             messages.DecideRequest: endpoints.decide,
             messages.SkillMessage: endpoints.skills,
+            messages.FactsMessage: endpoints.facts,
         }
         self._endpoints = {
             type_: self._resolve(url, address) for type_, address in addresses.items() if address is not messages.UNSET

@@ -29,6 +29,7 @@ Request: TypeAlias = (
     | messages.ApprovalMessage
     | messages.DecideRequest
     | messages.SkillMessage
+    | messages.FactsMessage
 )
 _RESPONSES: Final[Mapping[type[messages.Message], type[messages.Message]]] = {
     messages.IntentRequest: messages.IntentResponse,
@@ -37,6 +38,7 @@ _RESPONSES: Final[Mapping[type[messages.Message], type[messages.Message]]] = {
     messages.ApprovalMessage: messages.ApprovalResponse,
     messages.DecideRequest: messages.DecideResponse,
     messages.SkillMessage: messages.SkillResponse,
+    messages.FactsMessage: messages.FactsResponse,
 }
 OnProgress: TypeAlias = Callable[[messages.ProgressPayload], object]
 OnManifest: TypeAlias = Callable[[messages.Manifest], None]

@@ -13,6 +13,10 @@ Decl client_trust(Level)
   ]
   bound [/string].
 
+Decl stale_source(Source, Reason)
+  descr [doc("The facts of the source are older than stale_after, or have never arrived.")]
+  bound [/string, /string].
+
 # --- asserted by the kernel, when a pack is loaded -------------------------------------------------------------------
 
 Decl action(Action) descr [doc("An action of the pack.")] bound [/string].
@@ -29,6 +33,11 @@ Decl skill(Skill) descr [doc("A skill of the pack.")] bound [/string].
 Decl setting(Name, Value)
   descr [doc("A parameter of the pack, with the value that the operator has set.")]
   bound [/string, /string].
+Decl source_guards(Source, Kind, Name)
+  descr [
+    doc("Rules about the tool or action read facts of the source, whose on_stale is deny. Kind is tool, action or any."),
+  ]
+  bound [/string, /string, /string].
 Decl permitted_only()
   descr [doc("The pack has a rule for permitted, so all other tools are excluded.")].
 
@@ -244,6 +253,9 @@ Decl kernel.barred_by(Tool, Kind, Reason)
     doc("The reason why a named tool is not offered; Kind is policy, capability or undefined."),
   ]
   bound [/string, /string, /string].
+Decl kernel.outdated(Tool, Reason)
+  descr [doc("Rules about the tool read facts of a stale source.")]
+  bound [/string, /string].
 Decl kernel.barred(Tool) descr [doc("The tool has a kernel.barred_by fact.")] bound [/string].
 Decl kernel.broken(Tool)
   descr [doc("The tool requires a barred tool, directly or indirectly.")]

@@ -13,6 +13,7 @@ kernel.barred_by(Tool, "policy", Reason) :-
   kernel.named(Tool),
   kernel.may_run(Tool, Action),
   effect_denied(Action, Reason).
+kernel.barred_by(Tool, "policy", Reason) :- kernel.named(Tool), kernel.outdated(Tool, Reason).
 kernel.barred_by(Tool, "capability", Action) :-
   kernel.named(Tool),
   kernel.may_run(Tool, Action),
@@ -22,5 +23,15 @@ kernel.barred_by(Tool, "undefined", "it has no step") :-
   kernel.named(Tool),
   macro(Tool, _),
   !macro_step(Tool, _, _).
+
+kernel.outdated(Tool, Reason) :- stale_source(Source, Reason), source_guards(Source, "tool", Tool).
+kernel.outdated(Tool, Reason) :-
+  stale_source(Source, Reason),
+  source_guards(Source, "action", Action),
+  kernel.may_run(Tool, Action).
+kernel.outdated(Tool, Reason) :-
+  stale_source(Source, Reason),
+  source_guards(Source, "any", _),
+  macro(Tool, _).
 
 kernel.barred(Tool) :- kernel.barred_by(Tool, _, _).

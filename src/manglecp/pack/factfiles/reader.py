@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from manglecp.base.diagnostic import Diagnostic
 from manglecp.base.gc_pause import gc_paused
-from manglecp.mangle import Fact, ParseError, Program, decode
+from manglecp.base.source import Source
+from manglecp.mangle import Fact, Key, ParseError, Predicate, Program, decode
 from manglecp.pack.factfiles.files import FileLimits, read_bytes, refuse_file
 from manglecp.pack.factfiles.tables import read_csv
 from manglecp.pack.factfiles.text_formats import read_jsonl, read_mangle, read_simplecolumn
@@ -67,6 +68,11 @@ def read_facts(
     if diagnostics:
         raise ParseError(diagnostics)
     return facts
+
+
+def parse_facts(source: Source, predicates: Mapping[Key, Predicate], limits: FileLimits) -> list[Fact]:
+    """Return the facts of a text in Mangle. Raises :class:`ParseError` with all diagnostics."""
+    return read_mangle(source, Schemas(predicates), limits, True)
 
 
 def _read(file: FactFile, schemas: Schemas, limits: FileLimits, check: bool) -> list[Fact]:
