@@ -206,7 +206,10 @@ class _Call:
     async def _call_directly(self, intent: str, name: str, args: dict[str, Any]) -> _Result:
         found = await self.client.evaluate(intent, level="full", from_state="none")
         if name not in found:
-            text = f"{name} is not offered now.\n{await self.client.why_not(name, intent)}"
+            explanation = await self.client.why_not(name, intent)
+            if not explanation.known:
+                raise MCPError(types.INVALID_PARAMS, f"there is no tool {name}")
+            text = f"{name} is not offered now.\n{explanation}"
             return _failure(text, "macro_not_found", f"{name} is not offered now", {})
         if schema_errors(args, found[name].input_schema or {}):  # models write null for an optional argument
             args = {argument: value for argument, value in args.items() if value is not None}
@@ -216,7 +219,12 @@ class _Call:
         """Run the tool; if the call needs an approval, use the one that there is, or ask the user."""
         responses = self.params.input_responses or {}
         if self.params.request_state is not None and _QUESTION in responses:
-            refusal = await self._attest(handle, args, self.params.request_state, responses[_QUESTION])
+            try:
+                refusal = await self._attest(handle, args, self.params.request_state, responses[_QUESTION])
+            except WireError as error:
+                if error.code != "confirmation_invalid":
+                    raise
+                raise MCPError(types.INVALID_PARAMS, "requestState is not one of this call: leave it out") from None
             if refusal is not None:
                 return refusal
         try:

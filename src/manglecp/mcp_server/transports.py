@@ -107,5 +107,8 @@ async def serve_http(app: ASGIApp, listen_socket: socket.socket, on_start: Calla
     """Serve on the socket until a signal; ``on_start`` is called with the URL."""
     host, port = listen_socket.getsockname()[:2]
     on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
-    config = uvicorn.Config(app, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=30)
+    # httptools would keep the space at the end of a header's value, which then differs from the value in the message
+    config = uvicorn.Config(
+        app, http="h11", ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=30
+    )
     await uvicorn.Server(config).serve([listen_socket])
