@@ -254,7 +254,7 @@ async def test_direct_mode_lists_what_needs_no_facts_and_decides_each_call(tmp_p
             assert done.structured_content == {"order": "A-1", "depth": 1}
             missing = await client.call_tool("pay_back", {"amount": 1})
             assert "mandatory needs complaint" in text(missing)
-            with pytest.raises(MCPError, match="there is no tool pay_out"):
+            with pytest.raises(MCPError, match="no tool pay_out is offered"):
                 await client.call_tool("pay_out", {})
         user = User([True])
         async with host(await mcp(core, direct="evening"), mode, user) as client:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import mcp_types as types
@@ -23,6 +26,8 @@ from manglecp.intent import ANONYMOUS, Identity
 from manglecp.mcp_server import http_app
 from manglecp.server import AuthConfig, Guards
 from manglecp.server.auth_config import ResourceMetadata
+from manglecp.server.config import Rate, ServerSettings
+from manglecp.server.request_limits import RequestLimits
 from tests.mcp_server.desk import write_pack
 from tests.mcp_server.hosts import LEGACY, MODERN, User, handles, host, invoke, mcp, opened, text
 
@@ -99,6 +104,7 @@ async def test_http_with_tokens_and_two_processes(tmp_path: Path) -> None:
             assert (await http.post(url, json={}, headers={"Authorization": "Bearer eve"})).status_code == 401
             hidden = {"Authorization": "Bearer ann", "Host": "evil.example"}
             assert (await http.post(url, json={}, headers=hidden)).status_code == 421
+        assert _list_tools_with_padded_headers(url, "ann") == 200
         async with _connected(url, "ann", MODERN) as client:
             found = await handles(client)
         user = User([True])
@@ -119,6 +125,22 @@ async def test_http_with_tokens_and_two_processes(tmp_path: Path) -> None:
     assert (tmp_path / "paid").read_text() == "9\n"
 
 
+def _list_tools_with_padded_headers(url: str, token: str) -> int:
+    meta = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
+    params = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()}}
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": " tools/list  ",
+    }
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params})
+    with closing(HTTPConnection(urlsplit(url).netloc)) as connection:  # httpx2 would remove the spaces
+        connection.request("POST", urlsplit(url).path, body, headers)
+        return connection.getresponse().status
+
+
 class _Badges:
     required, schemes, token_url = True, ("oauth2",), None
 
@@ -130,12 +152,34 @@ async def test_a_resource_server_names_its_issuer(tmp_path: Path) -> None:
     url = "https://tools.example/.well-known/oauth-protected-resource/mcp"
     auth = AuthConfig(_Badges(), ResourceMetadata(url, b'{"resource":"https://tools.example/mcp"}'))
     async with opened(tmp_path) as core:
-        app = http_app(await mcp(core, identity=ANONYMOUS), auth, Guards(hosts=["tools.example"], auth_required=True))
+        guards = Guards(hosts=["tools.example"], auth_required=True)
+        app = http_app(await mcp(core, identity=ANONYMOUS), auth, guards, core.request_limits)
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="https://tools.example") as http:
             refused = await http.post("/mcp", json={})
             assert f'resource_metadata="{url}"' in refused.headers["www-authenticate"]
             assert (await http.get(url)).json() == {"resource": "https://tools.example/mcp"}
+
+
+async def test_invalid_tokens_are_limited_by_address_and_valid_ones_are_not(tmp_path: Path) -> None:
+    limits = RequestLimits(ServerSettings(attempt_rate=Rate(1, 3)), clock=lambda: 0.0)
+    async with opened(tmp_path) as core:
+        app = http_app(await mcp(core, identity=ANONYMOUS), AuthConfig(_Badges()), Guards(auth_required=True), limits)
+
+        async def post(address: str, token: str | None) -> httpx2.Response:
+            transport = httpx2.ASGITransport(app, client=(address, 1))
+            headers = {} if token is None else {"Authorization": token}
+            async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+                return await http.post("/mcp", json={}, headers=headers)
+
+        guesses = [(await post("192.0.2.1", f"Bearer guess-{number}")).status_code for number in range(4)]
+        assert guesses == [401, 401, 401, 429]
+        refused = await post("192.0.2.1", "Basic guess")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert "Too many invalid credentials" in refused.text
+        assert (await post("192.0.2.1", None)).status_code == 401
+        assert (await post("192.0.2.2", "Bearer guess")).status_code == 401
+        assert (await post("192.0.2.1", "Bearer jwt")).status_code not in (401, 429)
 
 
 async def test_a_server_elsewhere(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ async def _serve_pack(
                 server = make_server(source, client.manifest, mcp_options)
             with bind_socket(*address) as listen_socket:
                 guards = Guards(address[0], hosts=hosts, origins=origins, auth_required=auth_config.auth is not None)
-                await serve_http(http_app(server, auth_config, guards), listen_socket, announce)
+                await serve_http(http_app(server, auth_config, guards, core.request_limits), listen_socket, announce)
         finally:
             await core.drain()
 

@@ -207,8 +207,8 @@ class _Call:
         found = await self.client.evaluate(intent, level="full", from_state="none")
         if name not in found:
             explanation = await self.client.why_not(name, intent)
-            if not explanation.known:
-                raise MCPError(types.INVALID_PARAMS, f"there is no tool {name}")
+            if not explanation.known:  # to this principal: the tool may exist for another one
+                raise MCPError(types.INVALID_PARAMS, f"no tool {name} is offered for this intent")
             text = f"{name} is not offered now.\n{explanation}"
             return _failure(text, "macro_not_found", f"{name} is not offered now", {})
         if schema_errors(args, found[name].input_schema or {}):  # models write null for an optional argument

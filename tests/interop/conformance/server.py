@@ -141,7 +141,7 @@ class Request:
         self.is_modern = f"{META}protocolVersion" in self.meta
 
     def dispatch(self, method: str) -> Json | None:
-        if self.is_modern and method in ("initialize", "ping", "logging/setLevel") or method not in METHODS:
+        if (self.is_modern and method in ("initialize", "ping", "logging/setLevel")) or method not in METHODS:
             raise Failure(-32601, "Method not found")
         if self.is_modern and method in ("resources/subscribe", "resources/unsubscribe"):
             raise Failure(-32601, "Method not found")
