@@ -25,7 +25,7 @@ pytestmark = pytest.mark.soak
 PROGRAM: Final = Path(__file__).with_name("client_program.py")
 TOOLS: Final = ["declare_intent", "invoke", "explain"]
 FACT: Final = 'complaint("A-1")'
-DECLARE: Final = ("declare_intent", {"intent": "help", "facts": [FACT]})
+DECLARE: Final[tuple[str, dict[str, Any]]] = ("declare_intent", {"intent": "help", "facts": [FACT]})
 INSPECTOR: Final = NODE_BIN / "mcp-inspector"
 
 
@@ -66,7 +66,7 @@ def pay(amount: int) -> tuple[str, dict[str, Any]]:
 def test_a_client_finds_and_calls_tools(sdk: str, transport: str, mode: str, tmp_path: Path) -> None:
     python = FOLDER / sdk / "bin" / "python"
     assert python.exists(), "run `make interop`, which installs the clients"
-    calls = [
+    calls: list[tuple[str, dict[str, Any]]] = [
         DECLARE,
         ("invoke", {"handle": "look_up", "args": {"order": "A-1"}}),
         pay(7),

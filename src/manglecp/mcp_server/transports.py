@@ -67,7 +67,7 @@ class _Authentication(BearerAuthBackend):
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser] | None:
         """Return the user of the token, or None without a valid one. Raises :class:`WireError`: ``rate_limited``."""
-        found = await super().authenticate(conn)
+        found: tuple[AuthCredentials, AuthenticatedUser] | None = await super().authenticate(conn)
         if found is None and "authorization" in conn.headers:
             self._limits.charge_failed_attempt(None if conn.client is None else conn.client.host)
         return found
