@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -20,6 +21,7 @@ import pytest
 from click.testing import CliRunner
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.subscriptions import ToolsListChanged
 
 from manglecp.cli import cli
 from manglecp.intent import ANONYMOUS, Identity
@@ -28,6 +30,7 @@ from manglecp.server import AuthConfig, Guards
 from manglecp.server.auth_config import ResourceMetadata
 from manglecp.server.config import Rate, ServerSettings
 from manglecp.server.request_limits import RequestLimits
+from tests.deadlines import patience
 from tests.mcp_server.desk import write_pack
 from tests.mcp_server.hosts import LEGACY, MODERN, User, handles, host, invoke, mcp, opened, text
 
@@ -55,8 +58,8 @@ async def test_standard_streams(tmp_path: Path, mode: str) -> None:
 
 
 @contextmanager
-def _serving(pack: Path, *options: str) -> Iterator[str]:
-    """Start a process at a free port, and yield its URL."""
+def _serving(pack: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start a process at a free port, and yield its URL and the process."""
     command = [sys.executable, *_words(pack, "--http", "127.0.0.1:0", *options)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -65,7 +68,7 @@ def _serving(pack: Path, *options: str) -> Iterator[str]:
             for line in process.stderr:
                 lines.append(line)
                 if found := re.search(r"serving at (\S+)", line):
-                    yield found[1]
+                    yield found[1], process
                     break
             else:
                 raise AssertionError("".join(lines))
@@ -96,7 +99,8 @@ async def test_http_with_tokens_and_two_processes(tmp_path: Path) -> None:
         assert (total, message is not None) == (100, True)
         reports.append(progress)
 
-    with _serving(pack, "--tokens", str(tokens)) as url, _serving(pack, "--tokens", str(tokens)) as other:
+    words = (pack, "--tokens", str(tokens))
+    with _serving(*words) as (url, _), _serving(*words) as (other, _):
         async with httpx2.AsyncClient() as http:
             refused = await http.post(url, json={})
             assert refused.status_code == 401
@@ -149,6 +153,41 @@ class _Badges:
 
     async def identify(self, scheme: str, credential: str) -> Identity | None:
         return Identity("ann", frozenset(), "user") if (scheme, credential) == ("oauth2", "jwt") else None
+
+
+EXTERNALS = """
+from pathlib import Path
+from manglecp import external
+
+
+@external("is_open(Desk)", mode="+", deterministic=False)
+def is_open(desk):
+    return [()] if Path(__file__).with_name("open").exists() else []
+"""
+DESK_HOURS = """
+Decl is_open(Desk) descr [external(), mode("+")] bound [/string].
+mandatory("close_desk") :- intent("help"), is_open("desk").
+valid_for("look_up", fn:duration:parse("1s")) :- intent("help").
+"""
+
+
+async def test_a_subscriber_learns_that_its_tools_changed(tmp_path: Path) -> None:
+    pack = write_pack(tmp_path)
+    (pack / "externals.py").write_text(EXTERNALS)
+    (pack / "rules" / "hours.mg").write_text(DESK_HOURS)
+    (pack / "open").touch()
+    with _serving(pack, "--direct", "help") as (url, process):
+        async with Client(url) as client, client.listen(tools_list_changed=True) as changes:
+            listed = await client.list_tools()
+            assert [tool.name for tool in listed.tools] == ["close_desk", "look_up", "wait_for"]
+            assert listed.ttl_ms <= 1_000
+            (pack / "open").unlink()
+            async with asyncio.timeout(patience(60)):
+                assert await anext(changes) == ToolsListChanged()
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["look_up", "wait_for"]
+            process.terminate()
+            async with asyncio.timeout(patience(20)):  # the server ends subscriptions, and does not wait for clients
+                assert [change async for change in changes] == []
 
 
 async def test_a_resource_server_names_its_issuer(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 sources    the pack or server that is served: its clients, the approval requests and the offers
 tools      definitions of the fixed tools, and the instructions of the server
 texts      results as texts for a model
-calls      calls of the fixed tools, and of those of direct mode
 handlers   the requests of MCP, for both eras of the protocol
+subscriptions changes of the list of tools in direct mode
 transports standard streams and Streamable HTTP
 hosts      the configuration files of MCP hosts
 

@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manglecp.mcp_server.handlers import VerifiedToken
+from manglecp.mcp_server.subscriptions import end_subscriptions
 from manglecp.server import AuthConfig, Guards, json_rpc_refusal, send_error
 from manglecp.server.auth import Auth
 from manglecp.server.request_limits import RequestLimits
@@ -120,10 +121,22 @@ def http_app(server: Server[Any], auth: AuthConfig, guards: Guards, limits: Requ
     return check
 
 
-async def serve_http(app: ASGIApp, listen_socket: socket.socket, on_start: Callable[[str], None]) -> None:
-    """Serve on the socket until a signal; ``on_start`` is called with the URL."""
+class _HttpServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, server: Server[Any]) -> None:
+        super().__init__(config)
+        self._server = server
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        end_subscriptions(self._server)  # uvicorn waits for open streams
+        await super().shutdown(sockets)
+
+
+async def serve_http(
+    server: Server[Any], app: ASGIApp, listen_socket: socket.socket, on_start: Callable[[str], None]
+) -> None:
+    """Serve ``app``, the server's application, on the socket until a signal; ``on_start`` is called with the URL."""
     host, port = listen_socket.getsockname()[:2]
     on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
     # httptools would keep the space at the end of a header's value, which then differs from the value in the message
     config = uvicorn.Config(app, http="h11", ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=30)
-    await uvicorn.Server(config).serve([listen_socket])
+    await _HttpServer(config, server).serve([listen_socket])
