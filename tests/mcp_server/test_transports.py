@@ -26,10 +26,9 @@ from mcp.shared.subscriptions import ToolsListChanged
 from manglecp.cli import cli
 from manglecp.intent import ANONYMOUS, Identity
 from manglecp.mcp_server import http_app
-from manglecp.server import AuthConfig, Guards
+from manglecp.server import AuthConfig, Guards, RequestLimits
 from manglecp.server.auth_config import ResourceMetadata
 from manglecp.server.config import Rate, ServerSettings
-from manglecp.server.request_limits import RequestLimits
 from tests.deadlines import patience
 from tests.mcp_server.desk import write_pack
 from tests.mcp_server.hosts import LEGACY, MODERN, User, handles, host, invoke, mcp, opened, text

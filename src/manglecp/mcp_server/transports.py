@@ -25,9 +25,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manglecp.mcp_server.handlers import VerifiedToken
 from manglecp.mcp_server.subscriptions import end_subscriptions
-from manglecp.server import AuthConfig, Guards, json_rpc_refusal, send_error
+from manglecp.server import AuthConfig, Guards, RequestLimits, json_rpc_refusal, send_error
 from manglecp.server.auth import Auth
-from manglecp.server.request_limits import RequestLimits
 from manglecp.wire import WireError
 
 PATH: Final = "/mcp"
