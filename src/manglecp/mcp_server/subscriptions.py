@@ -61,6 +61,6 @@ class _ToolListBus:
         """Return the tools, and after how many seconds to read them again; None if they cannot be listed now."""
         try:
             listed = await self._list_tools()
-        except MCPError:  # the client is told the reason when it lists the tools
+        except MCPError:  # the client receives the reason when it lists the tools
             return None, _RETRY_SECONDS
         return listed.tools, max(listed.ttl_ms / 1_000, _MIN_SECONDS)
