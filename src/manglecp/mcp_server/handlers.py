@@ -211,7 +211,7 @@ class _Call:
         if name not in found:
             explanation = await self.client.why_not(name, intent)
             if not explanation.known:  # to this principal: the tool may exist for another one
-                raise MCPError(types.INVALID_PARAMS, f"no tool {name} is offered for this intent")
+                raise MCPError(types.INVALID_PARAMS, f"no tool {name} is offered; list the tools again")
             text = f"{name} is not offered now.\n{explanation}"
             return _failure(text, "macro_not_found", f"{name} is not offered now", {})
         if schema_errors(args, found[name].input_schema or {}):  # models write null for an optional argument

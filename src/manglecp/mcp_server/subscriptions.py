@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
@@ -15,7 +15,7 @@ _METHOD: Final = "subscriptions/listen"
 _MAX_SUBSCRIPTIONS: Final = 256
 _MIN_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 60.0
-_ListTools = Callable[[], Awaitable[types.ListToolsResult]]
+_ListTools: TypeAlias = Callable[[], Awaitable[types.ListToolsResult]]
 
 
 def listen_handler(list_tools: _ListTools) -> ListenHandler:
