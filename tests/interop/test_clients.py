@@ -114,13 +114,14 @@ def test_the_inspector(transport: str, era: str, tmp_path: Path) -> None:
     assert INSPECTOR.exists(), "run `make interop`, which installs the Inspector"
 
     def inspect(target: dict[str, Any], method: str, tool: str = "", status: int = 0, **arguments: Any) -> Any:
+        """Return the result; a schema that some clients cannot use fails the test."""
         if "command" in target:
             command = target["command"]
         else:
             command = ["--server-url", target["url"], "--transport", "http"]
             command += ["--header", f"Authorization: Bearer {target['token']}"]
-        called = ["--tool-name", tool, "--tool-args-json", json.dumps(arguments)] if tool else []
-        options = ["--protocol-era", era, "--format", "json", "--quiet", "--method", method, *called]
+        called = ["--tool-name", tool, "--tool-args-json", json.dumps(arguments)] if tool else ["--strict"]
+        options = ["--protocol-era", era, "--format", "json", "--method", method, *called]
         done = subprocess.run(
             [str(INSPECTOR), "--cli", *command, *options],
             env={**os.environ, "PATH": node_path(), "HOME": str(tmp_path), "NO_PROXY": "127.0.0.1"},
@@ -130,6 +131,7 @@ def test_the_inspector(transport: str, era: str, tmp_path: Path) -> None:
             timeout=patience(120),
         )
         assert done.returncode == status, done.stderr
+        assert "Issue:" not in done.stderr
         return json.loads(done.stdout)["result"]
 
     tool_error = 5
@@ -139,7 +141,6 @@ def test_the_inspector(transport: str, era: str, tmp_path: Path) -> None:
         handles = {tool["name"]: tool["handle"] for tool in declared["structuredContent"]["tools"]}
         looked_up = inspect(target, "tools/call", "invoke", handle=handles["look_up"], args={"order": "A-1"})
         assert looked_up["structuredContent"]["result"] == {"order": "A-1", "depth": 1}
-        assert inspect(target, "resources/list")["resources"][0]["uri"] == "skill://orders"
         payment = {"handle": handles["pay_back"], "args": {"amount": 7}}
         refused = inspect(target, "tools/call", "invoke", tool_error, **payment)
         approve(refused["content"][0]["text"], tmp_path)
