@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -39,12 +40,23 @@ class Check(NamedTuple):
     status: str
 
 
-def run_suite(url: str, version: str, folder: Path) -> list[Check]:
-    """Return the checks of all scenarios of a protocol version, in order."""
+def run_suite(url: str, version: str, folder: Path, difference: Callable[[list[Check]], list[str]]) -> list[str]:
+    """Run all scenarios of a protocol version, and return the difference from what is expected: empty if there is none.
+
+    A difference has to be found twice: some checks wait for half a second, which is short on a busy machine.
+    """
+    found = difference(_run_once(url, version, folder / "first"))
+    return found and difference(_run_once(url, version, folder / "second"))
+
+
+def _run_once(url: str, version: str, folder: Path) -> list[Check]:
     assert _SUITE.exists(), "run `make interop`, which installs the suite"
-    command = [str(_SUITE), "server", "--url", url, "--suite", "all", "--spec-version", version, "-o", str(folder)]
+    limit = str(round(patience(30) * 1_000))
+    command = [str(_SUITE), "server", "--url", url, "--suite", "all", "--spec-version", version, "--timeout", limit]
     environment = {**os.environ, "PATH": node_path(), "NO_PROXY": "127.0.0.1"}
-    subprocess.run(command, env=environment, capture_output=True, check=False, timeout=patience(900))
+    subprocess.run(
+        [*command, "-o", str(folder)], env=environment, capture_output=True, check=False, timeout=patience(900)
+    )
     checks = []
     for results in sorted(folder.glob("server-*/checks.json")):
         scenario = _FOLDER.sub("", results.parent.name)
@@ -54,7 +66,7 @@ def run_suite(url: str, version: str, folder: Path) -> list[Check]:
     return checks
 
 
-def unexpected(checks: list[Check], server: str, version: str) -> dict[str, str]:
+def unexpected(checks: list[Check], server: str, version: str) -> list[str]:
     """Return the checks that fail without an exception, and those that pass with one."""
     document = tomllib.loads((_HERE / "exceptions.toml").read_text("utf-8"))
     excepted = {
@@ -65,8 +77,8 @@ def unexpected(checks: list[Check], server: str, version: str) -> dict[str, str]
     }
     failed = {check.name for check in checks if check.status in _FAILED}
     passed = {check.name for check in checks if check.status == "SUCCESS"} - failed
-    new_failures = dict.fromkeys(sorted(failed - excepted), "fails, and is no exception")
-    return new_failures | dict.fromkeys(sorted(passed & excepted), "passes, and is an exception")
+    failures = [f"{name} fails, and is no exception" for name in sorted(failed - excepted)]
+    return failures + [f"{name} passes, and is an exception" for name in sorted(passed & excepted)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -74,18 +86,26 @@ def test_the_guard_changes_no_verdict(version: str, tmp_path: Path) -> None:
     setup = Setup(tmp_path)
     setup.write_config({"fixture": {"command": sys.executable, "args": [str(_HERE / "server.py")]}})
     direct = setup.command("fixture")
-    verdicts = {}
+    expected: Counter[Check] = Counter()
+
+    def compare_exceptions(checks: list[Check]) -> list[str]:
+        expected.clear()
+        expected.update(checks)
+        return unexpected(checks, "fixture", version)
+
+    def compare_verdicts(checks: list[Check]) -> list[str]:
+        found = Counter(checks)
+        return [f"{name}: {status}" for name, status in sorted((found - expected) + (expected - found))]
+
     for name in ("direct", "shadow", "enforce"):
         if name != "direct":
             shown = setup.cli("guard", str(setup.config), "--yes", *(["--enforce"] if name == "enforce" else []))
             assert "not guarded" not in shown, shown
         command = setup.command("fixture")
         assert (command == direct) == (name == "direct")
+        compare = compare_exceptions if name == "direct" else compare_verdicts
         with serving(adapted(command), tmp_path / f"{name}.log") as url:
-            verdicts[name] = run_suite(url, version, tmp_path / name)
-    assert unexpected(verdicts["direct"], "fixture", version) == {}
-    for name in ("shadow", "enforce"):
-        assert Counter(verdicts[name]) == Counter(verdicts["direct"]), name
+            assert run_suite(url, version, tmp_path / name, compare) == [], name
     assert setup.report(), "the guard was not in the path"
 
 
@@ -95,5 +115,4 @@ def test_a_pack_in_direct_mode(version: str, transport: str, tmp_path: Path) -> 
     command = mcp_serve(_HERE / "pack", tmp_path, "--direct", "conformance")
     command = adapted(command) if transport == "stdio" else [*command, "--http", "127.0.0.1:0"]
     with serving(command, tmp_path / "server.log") as url:
-        checks = run_suite(url, version, tmp_path / "results")
-    assert unexpected(checks, transport, version) == {}
+        assert run_suite(url, version, tmp_path, lambda checks: unexpected(checks, transport, version)) == []
