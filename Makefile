@@ -57,7 +57,7 @@ requirements: setup-dev ## which requirements have a test, by area
 	@$(PY) -m tests.requirements
 
 .PHONY: interop
-interop: setup-dev ## the guard before public MCP servers, agents on the newest SDKs; installs both into build/interop
+interop: setup-dev ## the conformance suite, public MCP servers and clients, and agents on the newest SDKs; installs them into build/interop
 	@$(PY) -m tests.interop.install
 	.venv/bin/pytest tests/interop -m soak
 

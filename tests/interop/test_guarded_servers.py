@@ -23,12 +23,11 @@ import pytest
 from manglecp.invoke import ApprovalService, OperatorApprovals
 from manglecp.store import open_store
 from tests.guard.hosts import Host, Setup
-from tests.interop.install import FOLDER
+from tests.interop.install import FOLDER, NODE_BIN, node_path
 
 CALLS: Final = int(os.environ.get("MANGLECP_INTEROP_CALLS") or 500)
 SEED: Final = 20_260_728
 _PYTHON: Final = FOLDER / "python" / "bin"
-_NODE: Final = FOLDER / "node" / "node_modules" / ".bin"
 _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ][\d:.]+(?:[+-]\d{2}:\d{2}|Z)?")
 _CLOCK: Final = re.compile(
     r'(\\?"(?:time_difference|day_of_week|is_dst)\\?": )[^,}\\]+|\w{3} \w{3} \d+ \d{4} [\d:]+ [^"\\]*'
@@ -84,8 +83,8 @@ SERVERS: Final = {
         (str(_PYTHON / "mcp-server-fetch"), "--ignore-robots-txt"), _files, ("http://127.0.0.1:@port/a.txt", "x")
     ),
     "sqlite": Server((str(FOLDER / "sqlite/bin/mcp-server-sqlite"), "--db-path", "@/t.db"), _nothing, _SQL),
-    "filesystem": Server((str(_NODE / "mcp-server-filesystem"), "@"), _files, _PATHS),
-    "memory": Server((str(_NODE / "mcp-server-memory"),), _nothing, ("a", "b", "c", "knows", "person", "")),
+    "filesystem": Server((str(NODE_BIN / "mcp-server-filesystem"), "@"), _files, _PATHS),
+    "memory": Server((str(NODE_BIN / "mcp-server-memory"),), _nothing, ("a", "b", "c", "knows", "person", "")),
 }
 
 
@@ -173,6 +172,7 @@ def test_the_guard_changes_no_result(name: str, tmp_path: Path, web: int, monkey
         "GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z",
         "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z",
         "NO_PROXY": "127.0.0.1",
+        "PATH": node_path(),
     }
     for variable, value in env.items():  # of this process and of the servers that it starts
         monkeypatch.setenv(variable, value)

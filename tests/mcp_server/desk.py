@@ -39,7 +39,7 @@ def lock_up(door: str = "front") -> dict:
 @action(effects=[])
 def count_stock(shelf: str) -> dict:
     """Count the stock."""
-    raise RuntimeError("the password of the stock is 1234")
+    raise RuntimeError("the password of the stock is swordfish")
 
 
 @action(effects=[], timeout=60)

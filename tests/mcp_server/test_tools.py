@@ -88,7 +88,7 @@ async def test_a_mistake_of_the_model_has_a_remedy(tmp_path: Path) -> None:
             assert not schema_errors(result.structured_content, schemas[tool] or {})  # hosts check errors, too
         failed = await invoke(client, (await handles(client, "evening", ()))["count_stock"], shelf="A")
         assert "count_stock: The action reported an error" in text(failed)
-        assert "1234" not in failed.model_dump_json()
+        assert "swordfish" not in failed.model_dump_json()
 
 
 async def test_an_invalid_argument_and_a_denied_call(tmp_path: Path) -> None:
@@ -168,9 +168,10 @@ async def test_state_of_another_call_and_a_replay_approve_nothing(tmp_path: Path
         asked = await send(handle, 20)
         assert isinstance(asked, types.InputRequiredResult)
         state = str(asked.request_state)
-        smuggled = await send(handle, 90, state)
-        assert smuggled.structured_content["error"]["details"]["reason"] == "other_call"
-        assert isinstance(await send(handle, 20, "ap-invented"), types.CallToolResult)
+        for amount, other_state in ((90, state), (20, f"{state}x"), (20, "ap-invented"), (20, "")):
+            with pytest.raises(MCPError, match="requestState") as invalid:
+                await send(handle, amount, other_state)
+            assert invalid.value.error.code == types.INVALID_PARAMS
         other = (await handles(client, "evening", ()))["pay_back"]
         managed = (await handles(client, "evening", ()))["close_desk"]
         refused = await client.session.call_tool("invoke", {"handle": managed})
@@ -183,15 +184,14 @@ async def test_state_of_another_call_and_a_replay_approve_nothing(tmp_path: Path
         assert "approver with a credential of its own" in text(forged)
         async with host(await mcp(core, identity=_bob()), MODERN, User()) as bob:
             his = (await handles(bob))["pay_back"]
-            stolen = await bob.session.call_tool(
-                "invoke",
-                {"handle": his, "args": {"amount": 20}},
-                input_responses=yes,
-                request_state=state,
-                allow_input_required=True,
-            )
-            assert isinstance(stolen, types.CallToolResult)
-            assert stolen.is_error
+            with pytest.raises(MCPError, match="requestState"):
+                await bob.session.call_tool(
+                    "invoke",
+                    {"handle": his, "args": {"amount": 20}},
+                    input_responses=yes,
+                    request_state=state,
+                    allow_input_required=True,
+                )
         assert not (tmp_path / "paid").exists()
         assert not (await send(handle, 20, state)).is_error
         assert isinstance(await send(other, 20, state), types.InputRequiredResult)  # a replay asks again
@@ -254,6 +254,8 @@ async def test_direct_mode_lists_what_needs_no_facts_and_decides_each_call(tmp_p
             assert done.structured_content == {"order": "A-1", "depth": 1}
             missing = await client.call_tool("pay_back", {"amount": 1})
             assert "mandatory needs complaint" in text(missing)
+            with pytest.raises(MCPError, match="no tool pay_out is offered"):
+                await client.call_tool("pay_out", {})
         user = User([True])
         async with host(await mcp(core, direct="evening"), mode, user) as client:
             assert (await client.call_tool("pay_back", {"amount": 7})).structured_content == {"paid": 7}

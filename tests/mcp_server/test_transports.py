@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import mcp_types as types
@@ -17,12 +21,15 @@ import pytest
 from click.testing import CliRunner
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.subscriptions import ToolsListChanged
 
 from manglecp.cli import cli
 from manglecp.intent import ANONYMOUS, Identity
 from manglecp.mcp_server import http_app
-from manglecp.server import AuthConfig, Guards
+from manglecp.server import AuthConfig, Guards, RequestLimits
 from manglecp.server.auth_config import ResourceMetadata
+from manglecp.server.config import Rate, ServerSettings
+from tests.deadlines import patience
 from tests.mcp_server.desk import write_pack
 from tests.mcp_server.hosts import LEGACY, MODERN, User, handles, host, invoke, mcp, opened, text
 
@@ -50,8 +57,8 @@ async def test_standard_streams(tmp_path: Path, mode: str) -> None:
 
 
 @contextmanager
-def _serving(pack: Path, *options: str) -> Iterator[str]:
-    """Start a process at a free port, and yield its URL."""
+def _serving(pack: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Start a process at a free port, and yield its URL and the process."""
     command = [sys.executable, *_words(pack, "--http", "127.0.0.1:0", *options)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -60,7 +67,7 @@ def _serving(pack: Path, *options: str) -> Iterator[str]:
             for line in process.stderr:
                 lines.append(line)
                 if found := re.search(r"serving at (\S+)", line):
-                    yield found[1]
+                    yield found[1], process
                     break
             else:
                 raise AssertionError("".join(lines))
@@ -91,14 +98,19 @@ async def test_http_with_tokens_and_two_processes(tmp_path: Path) -> None:
         assert (total, message is not None) == (100, True)
         reports.append(progress)
 
-    with _serving(pack, "--tokens", str(tokens)) as url, _serving(pack, "--tokens", str(tokens)) as other:
+    words = (pack, "--tokens", str(tokens))
+    with _serving(*words) as (url, _), _serving(*words) as (other, _):
         async with httpx2.AsyncClient() as http:
             refused = await http.post(url, json={})
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"].startswith("Bearer")
-            assert (await http.post(url, json={}, headers={"Authorization": "Bearer eve"})).status_code == 401
+            guess = {"Authorization": "Bearer eve"}
+            assert (await http.post(url, json={}, headers=guess)).status_code == 401
+            while (await http.post(url, json={}, headers=guess)).status_code != 429:
+                pass  # a token of this address is accepted below
             hidden = {"Authorization": "Bearer ann", "Host": "evil.example"}
             assert (await http.post(url, json={}, headers=hidden)).status_code == 421
+        assert _list_tools_with_padded_headers(url, "ann") == 200
         async with _connected(url, "ann", MODERN) as client:
             found = await handles(client)
         user = User([True])
@@ -119,6 +131,22 @@ async def test_http_with_tokens_and_two_processes(tmp_path: Path) -> None:
     assert (tmp_path / "paid").read_text() == "9\n"
 
 
+def _list_tools_with_padded_headers(url: str, token: str) -> int:
+    meta = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
+    params = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()}}
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": " tools/list  ",
+    }
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params})
+    with closing(HTTPConnection(urlsplit(url).netloc)) as connection:  # httpx2 would remove the spaces
+        connection.request("POST", urlsplit(url).path, body, headers)
+        return connection.getresponse().status
+
+
 class _Badges:
     required, schemes, token_url = True, ("oauth2",), None
 
@@ -126,16 +154,72 @@ class _Badges:
         return Identity("ann", frozenset(), "user") if (scheme, credential) == ("oauth2", "jwt") else None
 
 
+EXTERNALS = """
+from pathlib import Path
+from manglecp import external
+
+
+@external("is_open(Desk)", mode="+", deterministic=False)
+def is_open(desk):
+    return [()] if Path(__file__).with_name("open").exists() else []
+"""
+DESK_HOURS = """
+Decl is_open(Desk) descr [external(), mode("+")] bound [/string].
+mandatory("close_desk") :- intent("help"), is_open("desk").
+valid_for("look_up", fn:duration:parse("1s")) :- intent("help").
+"""
+
+
+async def test_a_subscriber_learns_that_its_tools_changed(tmp_path: Path) -> None:
+    pack = write_pack(tmp_path)
+    (pack / "externals.py").write_text(EXTERNALS)
+    (pack / "rules" / "hours.mg").write_text(DESK_HOURS)
+    (pack / "open").touch()
+    with _serving(pack, "--direct", "help") as (url, process):
+        async with Client(url) as client, client.listen(tools_list_changed=True) as changes:
+            listed = await client.list_tools()
+            assert [tool.name for tool in listed.tools] == ["close_desk", "look_up", "wait_for"]
+            assert listed.ttl_ms <= 1_000
+            (pack / "open").unlink()
+            async with asyncio.timeout(patience(60)):
+                assert await anext(changes) == ToolsListChanged()
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["look_up", "wait_for"]
+            process.terminate()
+            async with asyncio.timeout(patience(20)):  # the server ends subscriptions, and does not wait for clients
+                assert [change async for change in changes] == []
+
+
 async def test_a_resource_server_names_its_issuer(tmp_path: Path) -> None:
     url = "https://tools.example/.well-known/oauth-protected-resource/mcp"
     auth = AuthConfig(_Badges(), ResourceMetadata(url, b'{"resource":"https://tools.example/mcp"}'))
     async with opened(tmp_path) as core:
-        app = http_app(await mcp(core, identity=ANONYMOUS), auth, Guards(hosts=["tools.example"], auth_required=True))
+        guards = Guards(hosts=["tools.example"], auth_required=True)
+        app = http_app(await mcp(core, identity=ANONYMOUS), auth, guards, core.request_limits)
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="https://tools.example") as http:
             refused = await http.post("/mcp", json={})
             assert f'resource_metadata="{url}"' in refused.headers["www-authenticate"]
             assert (await http.get(url)).json() == {"resource": "https://tools.example/mcp"}
+
+
+async def test_invalid_tokens_are_limited_by_address(tmp_path: Path) -> None:
+    limits = RequestLimits(ServerSettings(attempt_rate=Rate(1, 3)), clock=lambda: 0.0)
+    async with opened(tmp_path) as core:
+        app = http_app(await mcp(core, identity=ANONYMOUS), AuthConfig(_Badges()), Guards(auth_required=True), limits)
+
+        async def post(address: str, token: str | None) -> httpx2.Response:
+            transport = httpx2.ASGITransport(app, client=(address, 1))
+            headers = {} if token is None else {"Authorization": token}
+            async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+                return await http.post("/mcp", json={}, headers=headers)
+
+        guesses = [(await post("192.0.2.1", f"Bearer guess-{number}")).status_code for number in range(4)]
+        assert guesses == [401, 401, 401, 429]
+        refused = await post("192.0.2.1", "Basic guess")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert "Too many invalid credentials" in refused.text
+        assert (await post("192.0.2.1", None)).status_code == 401
+        assert (await post("192.0.2.2", "Bearer guess")).status_code == 401
 
 
 async def test_a_server_elsewhere(tmp_path: Path) -> None:

@@ -114,7 +114,8 @@ async def _serve_pack(
                 server = make_server(source, client.manifest, mcp_options)
             with bind_socket(*address) as listen_socket:
                 guards = Guards(address[0], hosts=hosts, origins=origins, auth_required=auth_config.auth is not None)
-                await serve_http(http_app(server, auth_config, guards), listen_socket, announce)
+                app = http_app(server, auth_config, guards, core.request_limits)
+                await serve_http(server, app, listen_socket, announce)
         finally:
             await core.drain()
 

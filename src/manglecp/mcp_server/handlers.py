@@ -26,6 +26,7 @@ from manglecp.client import Client, ClientError, InvocationResult, RequestRefuse
 from manglecp.intent import Identity
 from manglecp.mcp_server import texts
 from manglecp.mcp_server.sources import Source
+from manglecp.mcp_server.subscriptions import listen_handler
 from manglecp.mcp_server.tools import DECLARE, EXPLAIN, INVOKE, fixed_tools, instructions
 from manglecp.wire import WireError, read_instant, refused_arguments, schema_errors
 from manglecp.wire.messages import UNSET, Constraints, Derivation, ManifestPayload, Options, ProgressPayload, WhyNot
@@ -63,7 +64,8 @@ class McpOptions:
 def make_server(source: Source, manifest: ManifestPayload, options: McpOptions) -> Server[Any]:
     """Return a server of MCP for the source, which sent the manifest."""
     handlers = _Handlers(source, options)
-    description = "Rules decide each call anew." if options.direct is not None else instructions(manifest)
+    is_direct = options.direct is not None
+    description = "Rules decide each call anew." if is_direct else instructions(manifest)
     return Server(
         manifest.domain.id,
         version=__version__,
@@ -74,6 +76,7 @@ def make_server(source: Source, manifest: ManifestPayload, options: McpOptions) 
         on_list_resources=handlers.list_resources,
         on_list_resource_templates=handlers.list_templates,
         on_read_resource=handlers.read_resource,
+        on_subscriptions_listen=listen_handler(handlers.list_tools) if is_direct else None,
     )
 
 
@@ -87,7 +90,7 @@ class _Handlers:
         token = get_access_token()
         return token.identity if isinstance(token, VerifiedToken) else self.options.identity
 
-    async def list_tools(self, _ctx: _Context, _params: Any) -> types.ListToolsResult:
+    async def list_tools(self, _ctx: _Context | None = None, _params: Any = None) -> types.ListToolsResult:
         async with self._client() as client:
             if self.options.direct is None:
                 return types.ListToolsResult(tools=fixed_tools(await client.ready()), ttl_ms=_TTL_MS)
@@ -206,7 +209,10 @@ class _Call:
     async def _call_directly(self, intent: str, name: str, args: dict[str, Any]) -> _Result:
         found = await self.client.evaluate(intent, level="full", from_state="none")
         if name not in found:
-            text = f"{name} is not offered now.\n{await self.client.why_not(name, intent)}"
+            explanation = await self.client.why_not(name, intent)
+            if not explanation.known:  # to this principal: the tool may exist for another one
+                raise MCPError(types.INVALID_PARAMS, f"no tool {name} is offered; list the tools again")
+            text = f"{name} is not offered now.\n{explanation}"
             return _failure(text, "macro_not_found", f"{name} is not offered now", {})
         if schema_errors(args, found[name].input_schema or {}):  # models write null for an optional argument
             args = {argument: value for argument, value in args.items() if value is not None}
@@ -216,7 +222,12 @@ class _Call:
         """Run the tool; if the call needs an approval, use the one that there is, or ask the user."""
         responses = self.params.input_responses or {}
         if self.params.request_state is not None and _QUESTION in responses:
-            refusal = await self._attest(handle, args, self.params.request_state, responses[_QUESTION])
+            try:
+                refusal = await self._attest(handle, args, self.params.request_state, responses[_QUESTION])
+            except WireError as error:
+                if error.code != "confirmation_invalid":
+                    raise
+                raise MCPError(types.INVALID_PARAMS, "requestState is not one of this call: leave it out") from None
             if refusal is not None:
                 return refusal
         try:

@@ -15,6 +15,8 @@ _HIDDEN: Final = ("bulk_asserted", "bulk_retracted")  # predicates of other clie
 _MAX_LISTED: Final = 10  # intents in the instructions
 _STRING: Final[dict[str, Any]] = {"type": "string"}
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
+# A list of types is less portable than anyOf: clients for some providers refuse the tool.
+_FACTS: Final[dict[str, Any]] = {"type": "array", "items": {"anyOf": [_STRING, _OBJECT]}}
 
 
 def instructions(manifest: ManifestPayload) -> str:
@@ -39,11 +41,7 @@ def fixed_tools(manifest: ManifestPayload) -> list[types.Tool]:
         for one in manifest.facts_profile.predicates
         if one.direction != "output" and one.predicate not in _HIDDEN
     )
-    facts = {
-        "type": "array",
-        "items": {"type": ["string", "object"]},
-        "description": f'What you know, such as p("a", 1). Predicates: {stated or "none"}',
-    }
+    facts = {**_FACTS, "description": f'What you know, such as p("a", 1). Predicates: {stated or "none"}'}
     handle = {"type": "string", "description": f"of a tool that {DECLARE} returned"}
     return [
         types.Tool(
@@ -88,7 +86,7 @@ def fixed_tools(manifest: ManifestPayload) -> list[types.Tool]:
                 tool=_STRING,
                 intent={"type": "string"},
                 params=_OBJECT,
-                facts={"type": "array", "items": {"type": ["string", "object"]}},
+                facts=_FACTS,
             ),
             output_schema=_result_schema(tool=_STRING, text=_STRING, would_unlock={"type": "array"}),
             annotations=types.ToolAnnotations(

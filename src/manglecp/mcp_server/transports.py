@@ -9,20 +9,23 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
+from starlette.authentication import AuthCredentials
 from starlette.datastructures import Headers
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manglecp.mcp_server.handlers import VerifiedToken
-from manglecp.server import AuthConfig, Guards, json_rpc_refusal, send_error
+from manglecp.mcp_server.subscriptions import end_subscriptions
+from manglecp.server import AuthConfig, Guards, RequestLimits, json_rpc_refusal, send_error
 from manglecp.server.auth import Auth
 from manglecp.wire import WireError
 
@@ -55,11 +58,26 @@ class _Verifier:
         return None
 
 
-def http_app(server: Server[Any], auth: AuthConfig, guards: Guards) -> ASGIApp:
+class _Authentication(BearerAuthBackend):
+    """Limits the invalid tokens from an address, as our own server does; valid ones are not limited."""
+
+    def __init__(self, auth: Auth, limits: RequestLimits) -> None:
+        super().__init__(_Verifier(auth))
+        self._limits = limits
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, AuthenticatedUser] | None:
+        """Return the user of the token, or None without a valid one. Raises :class:`WireError`: ``rate_limited``."""
+        found: tuple[AuthCredentials, AuthenticatedUser] | None = await super().authenticate(conn)
+        if found is None and "authorization" in conn.headers:
+            self._limits.charge_failed_attempt(None if conn.client is None else conn.client.host)
+        return found
+
+
+def http_app(server: Server[Any], auth: AuthConfig, guards: Guards, limits: RequestLimits) -> ASGIApp:
     """Return the ASGI application of MCP, at ``/mcp``, without sessions: any replica serves any request.
 
-    ``guards`` check the hosts and origins of requests. With authentication each request needs an access token; the
-    metadata of the resource (RFC 9728) names its issuer, if there is one.
+    ``guards`` check the hosts and origins of requests, and ``limits`` count invalid access tokens. With authentication
+    each request needs an access token; the metadata of the resource (RFC 9728) names its issuer, if there is one.
     """
     security = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guards protect
     app = server.streamable_http_app(streamable_http_path=PATH, stateless_http=True, transport_security=security)
@@ -69,7 +87,7 @@ def http_app(server: Server[Any], auth: AuthConfig, guards: Guards) -> ASGIApp:
     if auth.auth is not None:
         endpoint = AuthenticationMiddleware(
             AuthContextMiddleware(RequireAuthMiddleware(app, [], metadata_url)),
-            backend=BearerAuthBackend(_Verifier(auth.auth)),
+            backend=_Authentication(auth.auth, limits),
         )
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,17 +113,29 @@ def http_app(server: Server[Any], auth: AuthConfig, guards: Guards) -> ASGIApp:
         headers = dict(scope["headers"])
         try:
             guards.check(headers.get(b"host"), headers.get(b"origin"), scope["scheme"])
-        except WireError as error:
-            await send_error(scope, send, error)
-        else:
             await routes(scope, receive, send)
+        except WireError as error:  # of the guards or the limits: no response was begun
+            await send_error(scope, send, error)
 
     return check
 
 
-async def serve_http(app: ASGIApp, listen_socket: socket.socket, on_start: Callable[[str], None]) -> None:
-    """Serve on the socket until a signal; ``on_start`` is called with the URL."""
+class _HttpServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, server: Server[Any]) -> None:
+        super().__init__(config)
+        self._server = server
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        end_subscriptions(self._server)  # uvicorn waits for open streams
+        await super().shutdown(sockets)
+
+
+async def serve_http(
+    server: Server[Any], app: ASGIApp, listen_socket: socket.socket, on_start: Callable[[str], None]
+) -> None:
+    """Serve ``app``, the server's application, on the socket until a signal; ``on_start`` is called with the URL."""
     host, port = listen_socket.getsockname()[:2]
     on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
-    config = uvicorn.Config(app, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=30)
-    await uvicorn.Server(config).serve([listen_socket])
+    # httptools would keep the space at the end of a header's value, which then differs from the value in the message
+    config = uvicorn.Config(app, http="h11", ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=30)
+    await _HttpServer(config, server).serve([listen_socket])

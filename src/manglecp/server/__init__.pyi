@@ -19,6 +19,7 @@ from .embedded import Server as Server
 from .logs import configure_logging as configure_logging
 from .middleware import Guards as Guards, send_error as send_error
 from .pending import json_rpc_refusal as json_rpc_refusal
+from .request_limits import RequestLimits as RequestLimits
 from .runtime import (
     open_core as open_core,
     reload_on_change as reload_on_change,

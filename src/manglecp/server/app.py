@@ -9,7 +9,6 @@ method, media types, size, then the checks of the message core. A client cancels
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,6 +34,7 @@ from manglecp.server.middleware import (
     Guards,
     Header,
     refuse_websocket,
+    retry_after,
     send_error,
     send_response,
 )
@@ -171,8 +171,7 @@ class App:
             await self._send_reply(request, response)
 
     async def _send_reply(self, request: _Request, reply: Reply, *headers: Header) -> None:
-        if reply.retry_after_ms is not None:
-            headers = (*headers, (b"retry-after", b"%d" % math.ceil(reply.retry_after_ms / 1_000)))
+        headers = (*headers, *retry_after(reply))
         if reply.status == 401:
             headers = (*headers, (b"www-authenticate", challenge(reply.code, self._metadata_url)))
         await request.send(reply.status, reply.data, JSON, NOT_CACHED, *headers)

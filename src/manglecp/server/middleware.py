@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import math
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Final
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manglecp.server.binding import is_loopback
-from manglecp.server.pending import error_reply
+from manglecp.server.pending import Reply, error_reply
 from manglecp.wire import CodeRow, WireError, malformed
 
 Header = tuple[bytes, bytes]
@@ -115,7 +116,13 @@ async def send_response(scope: Scope, send: Send, status: int, body: bytes, head
 async def send_error(scope: Scope, send: Send, error: WireError, *headers: Header) -> None:
     """Send the error as an HTTP response."""
     reply = error_reply(error)
-    await send_response(scope, send, reply.status, reply.data, (JSON, NOT_CACHED, *headers))
+    await send_response(scope, send, reply.status, reply.data, (JSON, NOT_CACHED, *retry_after(reply), *headers))
+
+
+def retry_after(reply: Reply) -> tuple[Header, ...]:
+    """Return the header with the seconds until a retry, if the reply has a delay."""
+    delay_ms = reply.retry_after_ms
+    return () if delay_ms is None else ((b"retry-after", b"%d" % math.ceil(delay_ms / 1_000)),)
 
 
 async def refuse_websocket(receive: Receive, send: Send, error: WireError) -> None:

@@ -317,8 +317,8 @@ def _batch_action(function: Callable[..., Any], mode: str, takes_batch: bool) ->
             raise ValueError(f"{len(answers)} answers to {len(questions)} questions")
         return {"rows": [[_row_values(row, output_count) for row in _check_rows(rows)] for rows in answers]}
 
-    def answer_now(inputs: list[list[Any]]) -> dict[str, Any]:
-        return run_to_end(answer(inputs))
+    def answer_now(inputs: list[list[Any]], **secrets: str) -> dict[str, Any]:
+        return run_to_end(answer(inputs, **secrets))
 
     return answer if _is_async(function) else answer_now
 

@@ -1,0 +1,1 @@
+permitted(Tool) :- macro(Tool, _).
