@@ -4,6 +4,7 @@ from .governance import FOLDER as FOLDER, default_governance as default_governan
 from .host_listing import ListingError as ListingError, run_listing as run_listing
 from .loader import read_pack as read_pack
 from .model import (
+    FILE_WRITING as FILE_WRITING,
     ActionDescription as ActionDescription,
     ExternalDescription as ExternalDescription,
     GeneratorDescription as GeneratorDescription,

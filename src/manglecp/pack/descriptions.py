@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
+from manglecp.base.destination import canonical_destinations
 from manglecp.base.json import Uncanonical, canonical
 from manglecp.base.suggestions import closest_match
 from manglecp.base.text import find_invisible, find_invisible_in, replace_invisible
@@ -31,6 +32,7 @@ _Description = TypeVar("_Description", ExternalDescription, GeneratorDescription
 
 class _Capabilities(msgspec.Struct, frozen=True):
     spawn: tuple[_Word, ...] = ()  # programs that the tool may start
+    egress: tuple[_Word, ...] = ()  # destinations that the tool may connect to
 
 
 class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,10 +84,15 @@ class ToolReader:
         self._file = file
         self._problems = problems
         self.valid = True
+        self.egress: tuple[str, ...] = ()
         if (hidden := find_invisible(tool.description, running=True)) is not None:
             self.report(f"its description holds the invisible character {hidden[1]}", "remove it")
         if any(map(find_invisible, (tool.name, *tool.side_effects, *tool.capabilities.spawn))):
             self.report("a word of its listing holds an invisible character", "remove it")
+        try:
+            self.egress = canonical_destinations(tool.capabilities.egress)
+        except ValueError as error:
+            self.report(f"egress: {error}")
 
     def report(self, message: str, fix: str | None = None) -> None:
         self.valid = False
@@ -102,7 +109,8 @@ class ToolReader:
             self.report(f"not {what}", fix)
             return None
         tool = self.tool
-        common = {"name": tool.name, "aid": tool.aid, "description": tool.description, "spawn": tool.capabilities.spawn}
+        common = {"name": tool.name, "aid": tool.aid, "description": tool.description}
+        common |= {"spawn": tool.capabilities.spawn, "egress": self.egress}
         try:
             return msgspec.convert({**members, **common}, kind)
         except msgspec.ValidationError:
@@ -210,6 +218,7 @@ def _read_action(reader: ToolReader) -> ActionDescription:
         idempotent=tool.idempotent,
         timeout=tool.timeout,
         spawn=tool.capabilities.spawn,
+        egress=reader.egress,
         preview=tool.preview,
         tool=tool.tool,
     )

@@ -21,8 +21,17 @@ from manglecp.pack.diagnostics import PackError, Problems
 from manglecp.pack.folder import Folder
 from manglecp.pack.governance import FOLDER, MAX_DOCUMENT_BYTES, default_governance, select_governance
 from manglecp.pack.host_listing import list_tools
-from manglecp.pack.model import Pack, PythonFile, SkillText
-from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, SandboxPolicy, fill_params, read_settings
+from manglecp.pack.model import (
+    FILE_WRITING,
+    NETWORK,
+    ActionDescription,
+    ExternalDescription,
+    GeneratorDescription,
+    Pack,
+    PythonFile,
+    SkillText,
+)
+from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, SandboxPolicy, Settings, fill_params, read_settings
 from manglecp.pack.skills import MAX_SKILL_BYTES, read_skill
 
 _TRUST_LEVELS: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
@@ -71,6 +80,7 @@ class _PackReader:
         if not (sources or fact_files or actions or self._problems.any_error):
             fix = "write actions.py or rules/NAME.mg, or begin with: manglecp new NAME"
             self._problems.add("", "a pack has actions or rules", fix=fix)
+        self._check_reach(settings, {**externals, **generators, **actions}, actions)
         digest = self._folder.digest(settings.name, governance.digest, params)
         pack = Pack(
             settings=settings,
@@ -96,6 +106,32 @@ class _PackReader:
         )
         self._raise_if_errors(pack)
         return pack
+
+    def _check_reach(
+        self,
+        settings: Settings,
+        functions: Mapping[str, ActionDescription | ExternalDescription | GeneratorDescription],
+        actions: Mapping[str, ActionDescription],
+    ) -> None:
+        """Report destinations that are missing or not allowed, and writable folders that an action cannot write."""
+        allowed = self._sandbox.egress
+        for name, function in functions.items():
+            for destination in () if allowed is None else sorted({*function.egress} - {*allowed}):
+                fix = f"add it to allow in [egress] of server.toml, or to --egress: {destination}"
+                self._problems.add("", f"{name} connects to {destination}, which the operator does not allow", fix=fix)
+        is_open = settings.sandbox in ("none", "standard")  # these profiles permit every connection
+        folders = [param.name for param in settings.params if param.writable]
+        for name, action in actions.items():
+            if not is_open and not action.egress and not NETWORK.isdisjoint(action.effects):
+                message = f"{name}: it has the effect 'network', and no egress: it could not connect to anything"
+                fix = 'name its destinations: @action(effects=["network"], egress=["HOST:PORT"])'
+                self._problems.add("actions.py", message, fix=fix)
+            if folders and action.mutates and "database" in action.effects and FILE_WRITING.isdisjoint(action.effects):
+                message = f"{name}: it cannot write params.{folders[0]}: its effects do not include 'filesystem'"
+                self._problems.warn("actions.py", message, fix="add 'filesystem', or ignore this for a remote database")
+        if folders and not any(each.mutates and not FILE_WRITING.isdisjoint(each.effects) for each in actions.values()):
+            message = f"params.{folders[0]} is writable for no action: only for those with the effect 'filesystem'"
+            self._problems.warn(FILE, message, fix="add 'filesystem' to the effects of an action, or remove writable")
 
     def _raise_if_errors(self, pack: Pack) -> None:
         """Raise :class:`PackError` if there are errors, with the syntax errors of the rules too."""

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,8 @@ async def open_core(
     ``open_store`` is called in a thread. ``outline``: the pack's settings, if the caller has read them. ``clock``
     returns the time of invocations in nanoseconds.
     """
-    auth = auth or AuthConfig()
+    auth, settings = auth or AuthConfig(), settings or ServerSettings()
+    options = replace(options, sandbox=settings.restrict(options.sandbox))
     async with AsyncExitStack() as stack:
         # At most one store, opened with the first revision: the manifest does not wait for the store.
         stores: list[Store] = []

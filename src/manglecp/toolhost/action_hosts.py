@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from manglecp.pack import (
+    FILE_WRITING,
     ActionDescription,
     Folder,
     ListingError,
@@ -41,8 +42,6 @@ from manglecp.toolhost.dispatch.messages import DispatchError
 from manglecp.toolhost.leases import Audit
 from manglecp.toolhost.sandbox import CONTAINED, measure
 
-_FILE_WRITING: Final = frozenset({"filesystem", "filesystem_write", "filesystem_delete", "destructive"})
-
 
 class HostRights(NamedTuple):
     """The rights of a host, by which the actions of a pack are grouped."""
@@ -50,6 +49,7 @@ class HostRights(NamedTuple):
     may_start_programs: bool
     may_write_folders: bool  # those that the settings of the pack name as writable
     may_change: bool  # whether it may write the workspace, and do what a weaker profile permits
+    egress: tuple[str, ...]
 
 
 def program_finder(pack: Pack, environ: Mapping[str, str]) -> ProgramFinder:
@@ -71,8 +71,9 @@ def group_actions(
     has_writable_folders = bool(pack.writable)
     groups: dict[HostRights, list[str]] = {}
     for action in pack.actions.values():
-        writes = has_writable_folders and action.mutates and not _FILE_WRITING.isdisjoint(action.effects)
-        rights = HostRights(may_start(action), writes, anything_changeable and not must_only_read(action))
+        writes = has_writable_folders and action.mutates and not FILE_WRITING.isdisjoint(action.effects)
+        may_change = anything_changeable and not must_only_read(action)
+        rights = HostRights(may_start(action), writes, may_change, action.egress)
         groups.setdefault(rights, []).append(action.aid)
     return dict(sorted(groups.items()))
 
@@ -168,6 +169,7 @@ def _served_plugins(
             policy=policy,
             settings=pack.params,
             finder=finder,
+            egress=rights.egress,
             single_use=rights.may_start_programs,
             may_fork=rights.may_start_programs,
         )

@@ -39,6 +39,7 @@ _TIERS: Final = {
     "process_spawn": SYSTEM,
     "dynamic_library_load": DANGEROUS,
 }
+_NETWORK_EFFECTS: Final = frozenset({"browser", "network", "network_io"})
 _REMOTE_EFFECTS: Final = frozenset({"browser", "network"})
 _POSSIBLY_READ_ONLY: Final = frozenset({"filesystem", "database"}) | _REMOTE_EFFECTS
 _PROGRAM_EFFECTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
@@ -91,6 +92,7 @@ class Declaration(NamedTuple):
     timeout: float | None = None
     mutates: bool = True
     spawn: tuple[str, ...] = ()
+    egress: tuple[str, ...] = ()
     version: int = 1
     deterministic: bool = False
     tags: tuple[str, ...] = ()
@@ -111,6 +113,7 @@ def action(
     timeout: float | None = None,
     mutates: bool = True,
     spawn: Iterable[str] = (),
+    egress: Iterable[str] = (),
     version: int = 1,
     deterministic: bool = False,
     tags: Iterable[str] = (),
@@ -125,7 +128,7 @@ def action(
 
     ``effects`` are required: they decide the lease tier. ``mutates=False`` declares the action read-only, with the
     programs that it starts; ``timeout`` is in seconds; ``spawn`` names the only binaries that it may execute, by
-    name or absolute path; ``version`` is the last part of its action id. ``reversible`` declares that its effects can
+    name or absolute path; ``egress`` names the only destinations that it may connect to, as HOST:PORT; ``version`` is the last part of its action id. ``reversible`` declares that its effects can
     be undone, ``idempotent`` that a second call with the same input changes nothing more. ``deterministic`` declares
     that the same input and slots give the same result; ``replay_inputs`` names what else the result depends on; a
     client can select actions by their ``tags``. ``preview`` names a read-only action that runs before approval, with
@@ -133,7 +136,7 @@ def action(
     and members of this result that are parameters of the declared action become its inputs. ``tool=False``: the action
     does not become a tool of the same name if no rule makes it a step.
     """
-    lists = {"effects": effects, "spawn": spawn, "tags": tags, "replay_inputs": replay_inputs}
+    lists = {"effects": effects, "spawn": spawn, "egress": egress, "tags": tags, "replay_inputs": replay_inputs}
     for name, values in lists.items():
         if isinstance(values, str):
             raise TypeError(f"{name} is a list of strings, not a string")
@@ -146,6 +149,9 @@ def action(
     check_programs(spawn)
     if spawn and not starts_programs(effects):
         raise ValueError("spawn: an action that starts programs has the effect 'process'")
+    egress = check_egress(egress)
+    if egress and _NETWORK_EFFECTS.isdisjoint(effects):
+        raise ValueError("egress: an action that connects to other machines has the effect 'network'")
     if deterministic and not replay_inputs and any(effect != "none" for effect in effects):
         raise ValueError("deterministic and with effects: replay_inputs has to name what the result depends on")
     declared = Declaration(
@@ -156,6 +162,7 @@ def action(
         timeout=timeout,
         mutates=mutates,
         spawn=spawn,
+        egress=egress,
         version=version,
         deterministic=deterministic,
         tags=tuple(tags),
@@ -181,6 +188,21 @@ def check_programs(programs: Iterable[str]) -> None:
     for program in programs:
         if not program or ("/" in program and not program.startswith("/")):
             raise ValueError(f"spawn: {program!r} is neither a name nor an absolute path")
+
+
+def check_egress(destinations: Iterable[str]) -> tuple[str, ...]:
+    """Return the destinations in canonical form. Raises TypeError for a string, ValueError for invalid destinations."""
+    if isinstance(destinations, str):
+        raise TypeError("egress is a list of strings, not a string")
+    destinations = tuple(destinations)
+    if not destinations:
+        return ()
+    from manglecp.base.destination import canonical_destinations  # rarely needed, and hosts start often
+
+    try:
+        return canonical_destinations(destinations)
+    except ValueError as error:
+        raise ValueError(f"egress: {error}") from None
 
 
 def _attach(function: F, declared: Declaration) -> F:
@@ -224,7 +246,13 @@ _NOT_ROWS: Final = (str, bytes, bytearray, dict)  # iterables that count neither
 
 
 def external(
-    signature: str, *, mode: str, deterministic: bool = True, seconds: float = 5.0, batch: bool = False
+    signature: str,
+    *,
+    mode: str,
+    deterministic: bool = True,
+    seconds: float = 5.0,
+    batch: bool = False,
+    egress: Iterable[str] = (),
 ) -> Callable[[F], F]:
     """Declare a function as an external predicate of the rules.
 
@@ -235,7 +263,8 @@ def external(
     input values. The function gets them as arguments and returns rows of outputs; with one output, a row may be the
     bare value. With ``batch=True`` it gets a list of questions, and returns a list of rows for each. Values are plain
     JSON, as the ``Decl`` of the predicate states. ``deterministic=False`` declares that answers may change; ``seconds``
-    is the time for all questions of one evaluation round. A host serves the function as an action of tier 0.
+    is the time for all questions of one evaluation round; ``egress`` names the only destinations that the function may
+    connect to, as HOST:PORT. A host serves the function as an action of tier 0.
     """
     match = _SIGNATURE.fullmatch(signature)
     if match is None:
@@ -247,6 +276,7 @@ def external(
         raise ValueError(f"{predicate}: mode has a + or - for each of the {len(arguments)} arguments")
     if isinstance(seconds, bool) or not 0 < seconds <= _MAX_SECONDS:
         raise ValueError(f"{predicate}: seconds have to be above 0 and at most {_MAX_SECONDS}")
+    destinations = check_egress(egress)
     description = {
         "predicate": predicate,
         "arguments": arguments,
@@ -259,7 +289,9 @@ def external(
         code = getattr(function, "__code__", None)
         if code is None or code.co_flags & COROUTINE_FLAGS:
             raise TypeError(f"{predicate}: the decorated function has to be a plain one")
-        declared = Declaration(tier=SAFE, idempotent=True, timeout=seconds, mutates=False, external=description)
+        declared = Declaration(
+            tier=SAFE, idempotent=True, timeout=seconds, mutates=False, egress=destinations, external=description
+        )
         return serve_with(function, _batch_action(function, mode, batch), declared)
 
     return decorate

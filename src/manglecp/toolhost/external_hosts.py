@@ -58,9 +58,13 @@ def serve_externals(
     }
     listing = pack_listing(pack, pack.externals_file, profiles)
     profile = policy.weaker(pack.settings.sandbox) or "strict"
-    command = require_command(_FILE, listing.command(os.environ, sandbox=profile, policy=policy))
+    plugins = []
+    for egress in sorted({each.egress for each in pack.externals.values()}):  # a host has the rights of its predicates
+        group = {each.aid: profiles[each.aid] for each in pack.externals.values() if each.egress == egress}
+        command = listing.command(os.environ, sandbox=profile, policy=policy, egress=egress)
+        plugins.append(ServedPlugin(group, require_command(_FILE, command)))
     longest_timeout = max(external.seconds for external in pack.externals.values())
-    dispatcher = Dispatcher([ServedPlugin(profiles, command)], size=size, timeout=longest_timeout)
+    dispatcher = Dispatcher(plugins, size=size, timeout=longest_timeout)
     with contextlib.ExitStack() as stack:
         loop = stack.enter_context(background_loop("externals"))
         wait_for(loop, dispatcher.__aenter__())

@@ -93,6 +93,7 @@ def serve_facts(
         workspace=() if folder is None else (str(folder),),
         readable=(*pack.readable, *pack.writable),
         policy=policy,
+        egress=sorted({name for each in pack.generators.values() for name in each.egress}),  # one host for all of them
         single_use=False,  # generators keep state between the pieces of a pass
     )
     with background_loop("facts") as loop:

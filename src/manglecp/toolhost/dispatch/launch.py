@@ -20,6 +20,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -204,6 +205,8 @@ class HostOptions(TypedDict, total=False):
     """Passed in the environment, which other users cannot read, unlike the command line."""
     single_use: bool | None
     """Whether the host serves one call; None: only if the profile is ``spawn``."""
+    egress: Sequence[str]
+    """Destinations that the host may connect to, in the profiles ``strict`` and ``spawn``."""
     may_fork: bool
     """Whether the profiles ``standard`` and ``spawn`` permit processes; by default they do."""
 
@@ -228,6 +231,7 @@ class HostCommand:
     issues_leases: bool = False
     contained: bool = False
     single_use: bool = False
+    egress_option: str | None = None
 
     @classmethod
     def for_plugin(
@@ -255,8 +259,10 @@ class HostCommand:
                 words.append("--read-only")
         if not options.get("may_fork", True) and sandbox in CONTAINED:
             words.append("--no-processes")
+        egress = options.get("egress", ()) if sandbox in ("strict", "spawn") else ()
+        words += [word for destination in egress for word in ("--egress", destination)]
         if (policy := options.get("policy")) is not None:
-            words += policy.host_options(sandbox)
+            words += policy.host_options(sandbox, egress)
         if sha256 is not None:
             words += ["--sha256", sha256]
         settings = options.get("settings")
@@ -266,6 +272,7 @@ class HostCommand:
             lease_key_option="--lease-key-fd",
             progress_option="--progress-fd",
             parent_option="--parent",
+            egress_option="--egress-fd" if egress else None,
             contained=sandbox in CONTAINED,
             single_use=sandbox == "spawn" if single_use is None else single_use,
         )
@@ -282,6 +289,8 @@ class LaunchedHost(NamedTuple):
     process: subprocess.Popen[bytes]
     lease_key: bytes | None
     progress: int | None
+    egress: socket.socket | None = None
+    """The channel to the broker of the host."""
 
 
 def launch(command: HostCommand) -> LaunchedHost:
@@ -295,7 +304,12 @@ def launch(command: HostCommand) -> LaunchedHost:
     inherited_fds: list[int] = []
     progress: int | None = None
     lease_key: bytes | None = None
+    egress: socket.socket | None = None
     try:
+        if command.egress_option is not None:
+            egress, broker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            inherited_fds.append(broker.detach())
+            argv += [command.egress_option, str(inherited_fds[-1])]
         if command.lease_key_option is not None:
             lease_key = secrets.token_bytes(32)
             key_read_end, key_write_end = os.pipe()
@@ -323,11 +337,13 @@ def launch(command: HostCommand) -> LaunchedHost:
     except BaseException:
         if progress is not None:
             os.close(progress)
+        if egress is not None:
+            egress.close()
         raise
     finally:
         for descriptor in inherited_fds:
             os.close(descriptor)
-    return LaunchedHost(process, lease_key, progress)
+    return LaunchedHost(process, lease_key, progress, egress)
 
 
 def _death_signal_setter(parent: int) -> Callable[[], None]:

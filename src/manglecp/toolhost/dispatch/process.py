@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from manglecp.toolhost.dispatch.egress import BrokerChannel
 from manglecp.toolhost.dispatch.launch import HostCommand, LaunchedHost, launch
 from manglecp.toolhost.dispatch.messages import OnReport, decode
 from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Loss, Request, ResponseReader
@@ -64,6 +65,7 @@ class HostProcess:
         self._kill_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._progress = launched_host.progress
+        self._broker = None if launched_host.egress is None else BrokerChannel(launched_host.egress)
         self._pidfd = os.pidfd_open(self.pid)
         for descriptor in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):  # a bigger pipe is only faster
@@ -115,14 +117,19 @@ class HostProcess:
         self._responses.request = request
         self._deadline = deadline
         self._schedule_wake(request)
+        has_egress = self._broker is not None and call_id is not None
+        if has_egress:
+            self._tell_broker(BrokerChannel.begin, call_id)
         self._write()
         try:
-            await answer
+            document = await answer
+            if has_egress:
+                self._tell_broker(BrokerChannel.explain, call_id, document)
             if last:
                 self._ending = True
                 self._kill()
                 await self.wait()
-            return answer.result()
+            return document
         except asyncio.CancelledError:
             request.loss = request.loss or Loss("exception", "the call was cancelled", "cancelled")
             self.end()
@@ -131,6 +138,16 @@ class HostProcess:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+            if has_egress:
+                self._tell_broker(BrokerChannel.end, call_id)
+
+    def _tell_broker(self, message: Callable[..., None], *arguments: object) -> None:
+        """Send a message to the broker, or read its reports; end the host if the broker is gone."""
+        if self._broker is not None:
+            try:
+                message(self._broker, *arguments)
+            except (OSError, ValueError):  # a ValueError: the broker sends something else than reports
+                self.end()
 
     def end(self) -> None:
         """Send SIGTERM now and SIGKILL after :data:`KILL_GRACE`, unless the host is ending already."""
@@ -165,8 +182,9 @@ class HostProcess:
         """Return the resident memory of the process; 0 if unknown."""
         try:
             pid = str(self.pid)
-            for _ in range(2 if self._contained else 0):  # from the supervisor to init of the namespace, to the host
-                pid = (Path("/proc") / pid / "task" / pid / "children").read_text().split()[0]
+            # From the supervisor, whose first child may be a broker, to init of the namespace, to the host.
+            for child in (-1, 0) if self._contained else ():
+                pid = (Path("/proc") / pid / "task" / pid / "children").read_text().split()[child]
             return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError):
             return 0
@@ -222,22 +240,27 @@ class HostProcess:
             self._stderr_tail = (self._stderr_tail + data)[-STDERR_BYTES:]
 
     def _read_reports(self) -> None:
+        self._tell_broker(BrokerChannel.read, self._forward_report)
         data = None if self._progress is None else _read_some(self._progress)
         for line in self._reports.feed(data or b""):
             with contextlib.suppress(ValueError):  # noise on this descriptor is ignored
                 self._forward_report(decode(line))
 
-    def _forward_report(self, report: dict[str, Any]) -> None:
-        """Pass on a report that names the call of the open request; drop other reports, and claims about leases."""
+    def _forward_report(self, report: dict[str, Any]) -> bool:
+        """Pass on a report that names the call of the open request; drop other reports, and claims about leases.
+
+        Returns whether the report was passed on.
+        """
         request = self._responses.request
         if request is None or request.on_report is None or request.call_id != report.get("call_id"):
-            return
+            return False
         if report.get("event") not in ("progress", "log"):
-            return
+            return False
         try:
             request.on_report(report)
         except Exception as error:
             self._loop.call_exception_handler({"message": "on_report failed", "exception": error})
+        return True
 
     def _schedule_wake(self, request: Request) -> None:
         """Wake at the deadline of the open request; until then, regularly, to read reports.
@@ -303,6 +326,9 @@ class HostProcess:
         if self._progress is not None:
             os.close(self._progress)
             self._progress = None
+        if self._broker is not None:
+            self._broker.close()
+            self._broker = None
         os.close(self._pidfd)
 
     def _lose_request(self, code: int) -> None:

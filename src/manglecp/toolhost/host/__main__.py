@@ -81,8 +81,18 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
     lease_check = LeaseCheck(
         key, reports, pipe_leases=arguments.pipe_leases, every_call=arguments.lease_key is not None
     )
+    undeclared = None
+    if arguments.confinement.profile in ("strict", "spawn"):
+        from manglecp.toolhost.host.destinations import UndeclaredDestinations
+
+        undeclared = UndeclaredDestinations(arguments.confinement.egress)
     executor = ActionExecutor(
-        reports, Signals(), settings, temporary, ignore_extra_inputs=arguments.ignore_extra_inputs
+        reports,
+        Signals(),
+        settings,
+        temporary,
+        ignore_extra_inputs=arguments.ignore_extra_inputs,
+        undeclared=undeclared,
     )
     handler = RequestHandler(plugin, lease_check, executor)
     match mode:

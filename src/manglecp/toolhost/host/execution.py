@@ -27,6 +27,8 @@ from manglecp.toolhost.state import Slots, own_slots
 if TYPE_CHECKING:
     import asyncio
     import signal
+
+    from manglecp.toolhost.host.destinations import UndeclaredDestinations
 else:
     import _signal as signal  # the C module behind signal, without its enums
 
@@ -103,7 +105,8 @@ class ActionExecutor:
     """Runs actions, one after the other. Async ones share one event loop, which the first of them creates.
 
     ``settings`` are those of the pack, ``temporary`` the temporary folder of this host, if it has one.
-    ``ignore_extra_inputs``: inputs that an action has no parameter for are dropped, not refused.
+    ``ignore_extra_inputs``: inputs that an action has no parameter for are dropped, not refused. The errors of actions
+    name the ``undeclared`` destinations that a call tried to reach.
     """
 
     def __init__(
@@ -114,8 +117,10 @@ class ActionExecutor:
         temporary: str | None = None,
         *,
         ignore_extra_inputs: bool = False,
+        undeclared: UndeclaredDestinations | None = None,
     ) -> None:
         self._ignore_extra_inputs = ignore_extra_inputs
+        self._undeclared = undeclared
         self._reports = reports
         self._signals = signals
         self._settings = MappingProxyType(dict(settings))
@@ -140,6 +145,8 @@ class ActionExecutor:
             arguments[tool.context] = Context(slots_of_action, self._reports, fields, self._settings)
         if self._signals is not None:
             self._signals.activate()
+        if self._undeclared is not None:
+            self._undeclared.forget()
         returned = False
         try:
             result = self._run(tool, arguments)
@@ -150,7 +157,8 @@ class ActionExecutor:
             if os.getpid() != self._process:
                 _end_child(error)
             failure = {**failure_members(error), **({"code": "bad_output"} if returned else {})}
-            outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, failure)
+            text = describe(error) + ("" if self._undeclared is None else self._undeclared.explain())
+            outcome = ActionOutcome("TOOL_ERROR", "{}", text, slots, failure)
         if os.getpid() != self._process:
             _end_child(None)
         if self._signals is not None:

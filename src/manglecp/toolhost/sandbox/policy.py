@@ -10,6 +10,7 @@ Mechanism = Literal[
     "user_namespace",
     "pid_namespace",
     "network_namespace",
+    "egress",
     "mount_namespace",
     "capabilities",
     "no_new_privs",
@@ -48,6 +49,10 @@ class Policy(NamedTuple):
     """Bytes in the temporary folder, which is held in memory."""
     code: tuple[str, ...] = ()
     """Files and folders of the plugin. They may be read, and never written, not even in a workspace."""
+    egress: tuple[str, ...] = ()
+    """Destinations `HOST:PORT` that `spawn` and `strict` may connect to, in canonical form."""
+    broker: int = -1
+    """The descriptor of the broker of these destinations, over which it gets the listening sockets."""
     may_fork: bool = True
     """Whether `standard` and `spawn` may create processes and start programs; `strict` never may."""
 

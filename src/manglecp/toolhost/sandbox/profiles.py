@@ -97,6 +97,11 @@ def _measure_child(argument: str) -> None:
     profile, fields = json.loads(argument)
     policy = Policy._make(tuple(value) if isinstance(value, list) else value for value in fields)
     try:
+        if policy.egress:
+            import socket
+
+            broker, host = socket.socketpair()
+            policy = policy._replace(broker=host.detach())
         enforcement = apply(profile, policy, degrade=True)
         answer: object = [enforcement.active_mechanisms, dict(enforcement.missing_mechanisms)]
     except BaseException as error:
@@ -108,7 +113,7 @@ def _measure_child(argument: str) -> None:
 def _steps(profile: Profile, policy: Policy, shield: Shield, temporary: list[str]) -> Iterator[_Step]:
     """Yield each mechanism with its step, which runs before the next is yielded; some steps append to ``temporary``."""
     isolated = profile != "standard"  # without network, and with a read-only disk
-    contained = False
+    contained = offline = may_connect = False
 
     def contain() -> None:
         nonlocal contained
@@ -119,33 +124,56 @@ def _steps(profile: Profile, policy: Policy, shield: Shield, temporary: list[str
             temporary.append(error.temporary)
             raise
 
+    def leave_network() -> None:
+        nonlocal offline
+        namespaces.leave_network()
+        offline = True
+
+    def listen() -> None:
+        nonlocal may_connect
+        if not offline:  # in the namespace of the machine this would change its loopback device
+            raise Unsupported("needs a network namespace")
+        egress.open_listeners(policy.egress, policy.broker)
+        may_connect = True
+
+    def restrict_files() -> None:
+        network_files = _existing((*egress.READABLE, *egress.network_files(policy.egress))) if may_connect else ()
+        rules = [*_file_rules(profile, policy, temporary[-1:]), *((path, landlock.READ) for path in network_files)]
+        landlock.restrict_files(rules)
+
     def mount() -> None:
         folder = _temporary_folder(policy)
         namespaces.enter_mount_namespace(folder, policy.temporary, own_processes=contained)
+        if may_connect:
+            namespaces.replace_files(egress.network_files(policy.egress), folder)
         if isolated:
             namespaces.make_disk_read_only((*policy.workspace, folder), shield)
         temporary.append(folder)
 
+    if policy.egress:
+        from . import egress  # loads the socket library, which other hosts do without
     if policy.user is not None:
         user, group = policy.user
         yield "user", lambda: privileges.become(user, group)
-    if not namespaces.may_create():
+    if not namespaces.may_create(network=bool(policy.egress)):
         yield "user_namespace", namespaces.enter_user_namespace
     if profile in CONTAINED:
         yield "pid_namespace", contain
     if isolated:
-        yield "network_namespace", namespaces.leave_network
+        yield "network_namespace", leave_network
+        if policy.egress:
+            yield "egress", listen
     yield "mount_namespace", mount
     yield "capabilities", privileges.drop_capabilities
     yield "no_new_privs", privileges.refuse_new_privileges
-    yield "landlock_files", lambda: landlock.restrict_files(_file_rules(profile, policy, temporary[-1:]))
+    yield "landlock_files", restrict_files
     if isolated:
         yield "landlock_scopes", landlock.restrict_scopes
     yield "undumpable", privileges.refuse_dumps
     yield "limits", lambda: privileges.limit_resources(policy)
     if isolated:
         yield "process_limit", lambda: privileges.limit_processes(policy)
-    yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid(), policy.may_fork)
+    yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid(), policy.may_fork, may_connect)
 
 
 def _temporary_folder(policy: Policy) -> str:
@@ -175,9 +203,11 @@ def _file_rules(profile: Profile, policy: Policy, temporary: Iterable[str]) -> I
 def _interpreter_paths() -> Iterator[str]:
     """Yield what late imports read: the standard library, installed packages, shared libraries, this package."""
     python = [f"{prefix}/{folder}" for prefix in prefixes() for folder in dict.fromkeys(("lib", sys.platlibdir))]
-    for path in dict.fromkeys([*python, *_LIBRARIES.split(), PACKAGE]):
-        if os.access(path, os.F_OK):
-            yield path
+    yield from _existing(dict.fromkeys([*python, *_LIBRARIES.split(), PACKAGE]))
+
+
+def _existing(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if os.access(path, os.F_OK)]
 
 
 def _check_policy(policy: Policy) -> None:
