@@ -261,9 +261,7 @@ set_option: Final = option(
 )
 
 
-def _parse_destinations(
-    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
-) -> tuple[str, ...]:
+def _parse_destinations(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the destinations in canonical form; ``none`` stays as it is. Raises ``BadParameter``."""
     if texts in ((), ("none",)):
         return texts

@@ -109,10 +109,9 @@ class ToolReader:
             self.report(f"not {what}", fix)
             return None
         tool = self.tool
-        common = {"name": tool.name, "aid": tool.aid, "description": tool.description}
-        common |= {"spawn": tool.capabilities.spawn, "egress": self.egress}
+        common = {"name": tool.name, "aid": tool.aid, "description": tool.description, "spawn": tool.capabilities.spawn}
         try:
-            return msgspec.convert({**members, **common}, kind)
+            return msgspec.convert({**members, **common, "egress": self.egress}, kind)
         except msgspec.ValidationError:
             self.report(f"its declaration as {what} is invalid")
             return None

@@ -155,7 +155,11 @@ class Pack:
     @property
     def egress(self) -> dict[str, tuple[str, ...]]:
         """The functions of the pack that connect to other machines, by name, and their destinations."""
-        functions = {**self.externals, **self.generators, **self.actions}
+        functions: dict[str, ActionDescription | ExternalDescription | GeneratorDescription] = {
+            **self.externals,
+            **self.generators,
+            **self.actions,
+        }
         return {name: functions[name].egress for name in sorted(functions) if functions[name].egress}
 
     def _folders(self, *, writable: bool) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from .action_hosts import (
 )
 from .actions import SAFE as SAFE, action as action, external as external
 from .context import ActionError as ActionError, Context as Context
+from .diagnosis import diagnose_sandbox as diagnose_sandbox
 from .dispatch.breakers import Breaker as Breaker
 from .dispatch.catalogue import (
     Catalogue as Catalogue,

@@ -92,7 +92,6 @@ class Declaration(NamedTuple):
     timeout: float | None = None
     mutates: bool = True
     spawn: tuple[str, ...] = ()
-    egress: tuple[str, ...] = ()
     version: int = 1
     deterministic: bool = False
     tags: tuple[str, ...] = ()
@@ -103,6 +102,7 @@ class Declaration(NamedTuple):
     """The description of an external predicate, see :func:`external`."""
     generator: dict[str, Any] | None = None
     """The description of a fact generator, see :mod:`.generator`."""
+    egress: tuple[str, ...] = ()
 
 
 def action(
@@ -127,14 +127,15 @@ def action(
         def apply_patch(path: str, patch: str, *, dry_run: bool = False) -> PatchResult: ...
 
     ``effects`` are required: they decide the lease tier. ``mutates=False`` declares the action read-only, with the
-    programs that it starts; ``timeout`` is in seconds; ``spawn`` names the only binaries that it may execute, by
-    name or absolute path; ``egress`` names the only destinations that it may connect to, as HOST:PORT; ``version`` is the last part of its action id. ``reversible`` declares that its effects can
-    be undone, ``idempotent`` that a second call with the same input changes nothing more. ``deterministic`` declares
-    that the same input and slots give the same result; ``replay_inputs`` names what else the result depends on; a
-    client can select actions by their ``tags``. ``preview`` names a read-only action that runs before approval, with
-    those inputs of the declared action that the preview has parameters for. Approvers see the result of the preview,
-    and members of this result that are parameters of the declared action become its inputs. ``tool=False``: the action
-    does not become a tool of the same name if no rule makes it a step.
+    programs that it starts; ``timeout`` is in seconds; ``spawn`` names the only binaries that it may execute, by name
+    or absolute path; ``egress`` names the only destinations that it may connect to, as HOST:PORT; ``version`` is the
+    last part of its action id. ``reversible`` declares that its effects can be undone, ``idempotent`` that a second
+    call with the same input changes nothing more. ``deterministic`` declares that the same input and slots give the
+    same result; ``replay_inputs`` names what else the result depends on; a client can select actions by their ``tags``.
+    ``preview`` names a read-only action that runs before approval, with those inputs of the declared action that the
+    preview has parameters for. Approvers see the result of the preview, and members of this result that are parameters
+    of the declared action become its inputs. ``tool=False``: the action does not become a tool of the same name if no
+    rule makes it a step.
     """
     lists = {"effects": effects, "spawn": spawn, "egress": egress, "tags": tags, "replay_inputs": replay_inputs}
     for name, values in lists.items():

@@ -28,8 +28,8 @@ class UndeclaredDestinations:
         names = list(self._tried)[:_MAX_NAMED]
         if not names:
             return ""
-        egress = ", ".join(f'"{name}"' for name in (*self._egress, *names))
-        return f'; {", ".join(names)} is not declared: @action(effects=["network"], egress=[{egress}])'
+        egress = ", ".join([f'"{name}"' for name in names] + (["…"] if self._egress else []))
+        return f'; to connect to {" and ".join(names)}, declare @action(effects=["network"], egress=[{egress}])'
 
     def _observe(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in _EVENTS:

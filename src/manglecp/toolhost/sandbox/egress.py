@@ -17,10 +17,11 @@ from manglecp.base.destination import Destination, parse_destination
 from .policy import Unsupported
 
 # What a client of a network service reads: the trust store and well-known names. Not /etc/ssl: it has private keys.
-READABLE = (
+_TRUST_STORE = (
     "/etc/ssl/certs /etc/ssl/cert.pem /etc/ssl/openssl.cnf /etc/pki/tls/certs /etc/pki/ca-trust/extracted"
-    " /usr/share/ca-certificates /usr/local/share/ca-certificates /etc/services /etc/protocols"
-).split()
+    " /usr/share/ca-certificates /usr/local/share/ca-certificates"
+)
+READABLE = (*_TRUST_STORE.split(), "/etc/services", "/etc/protocols")
 _BACKLOG = 128
 _SIOCSIFFLAGS = 0x8914
 _SIOCSIFADDR = 0x8916

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from .kernel import Buffer, address, c_buffer, c_string, call
+from .policy import REMEDIES, Unsupported
 from .shielding import NO_SHIELD, Shield
 
 _CLONE_NEWNS = 0x0002_0000
@@ -42,12 +43,15 @@ def may_create(*, network: bool = False) -> bool:
 
 
 def enter_user_namespace() -> None:
-    """Enter a user namespace as the same user and group, with all capabilities inside. Raises OSError."""
+    """Enter a user namespace as the same user and group, with all capabilities inside. Raises :class:`Unsupported`."""
     user, group = os.geteuid(), os.getegid()
-    call("unshare", _CLONE_NEWUSER)
-    _write("/proc/self/setgroups", "deny")  # without this the kernel refuses a gid_map of an unprivileged process
-    _write("/proc/self/uid_map", f"{user} {user} 1")
-    _write("/proc/self/gid_map", f"{group} {group} 1")
+    try:
+        call("unshare", _CLONE_NEWUSER)
+        _write("/proc/self/setgroups", "deny")  # without this the kernel refuses a gid_map of an unprivileged process
+        _write("/proc/self/uid_map", f"{user} {user} 1")
+        _write("/proc/self/gid_map", f"{group} {group} 1")
+    except OSError as error:
+        raise Unsupported(f"{error}; {REMEDIES['user_namespace']}") from error
 
 
 def leave_network() -> None:

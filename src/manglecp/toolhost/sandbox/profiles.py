@@ -100,7 +100,7 @@ def _measure_child(argument: str) -> None:
         if policy.egress:
             import socket
 
-            broker, host = socket.socketpair()
+            _broker, host = socket.socketpair()
             policy = policy._replace(broker=host.detach())
         enforcement = apply(profile, policy, degrade=True)
         answer: object = [enforcement.active_mechanisms, dict(enforcement.missing_mechanisms)]
