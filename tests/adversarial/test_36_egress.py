@@ -137,7 +137,7 @@ def attempt(
 @cache
 def everything(host: Host) -> dict[str, Any]:
     """Return the outcomes by attempt, and the rest that the laboratory prints, of one host that tries everything."""
-    attempts = [
+    attempts: list[Attempt] = [
         *ALLOWED,
         *NAMED_IN_THE_ERROR.values(),
         *REDIRECTED.values(),

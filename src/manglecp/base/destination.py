@@ -8,8 +8,11 @@ from typing import Final, NamedTuple
 
 MAX_DESTINATIONS: Final = 64
 """The most destinations of one host process."""
+PARAM: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+"""In the egress of a pack: the param whose value is the destination."""
 _FORM: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+)):([1-9][0-9]{0,4})")
-_NAME: Final = re.compile(r"(?!.{254})[a-z0-9_](?:[a-z0-9_-]{0,62}\.)*[a-z0-9_-]{0,62}(?<!-)")
+_LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME: Final = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*")
 _NUMBER: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")  # a last label that the C library takes for an IPv4 address
 _MAX_PORT: Final = 65_535
 
@@ -44,8 +47,6 @@ def parse_destination(text: str) -> Destination:
         return Destination(_canonical_address(host, text), port, is_address=True)
     if host.endswith("."):
         raise ValueError(f"{text!r}: leave out the dot at the end of the name")
-    if any(len(label) > 63 or not label or label[0] == "-" or label[-1] == "-" for label in host.split(".")):
-        raise ValueError(f"{text!r}: the name has a label that no host has")
     if not _NAME.fullmatch(host):
         raise ValueError(f"{text!r}: {host!r} is not the name of a host")
     return Destination(host, port, is_address=False)

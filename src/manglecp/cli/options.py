@@ -262,9 +262,6 @@ set_option: Final = option(
 
 
 def _parse_destinations(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the destinations in canonical form; ``none`` stays as it is. Raises ``BadParameter``."""
-    if texts in ((), ("none",)):
-        return texts
     from manglecp.base.destination import canonical_destinations  # imported late, because it is rarely needed
 
     try:
@@ -293,15 +290,11 @@ class RuntimeOptions:
     workspace: tuple[Path, ...] = ()
     location: str | None = None  # the store; None for the file of this user
     store_key: bytes | None = field(default=None, repr=False)
-    egress: tuple[str, ...] = ()  # the only destinations that the pack may declare; without any, all
     private: tuple[str, ...] = ()
 
     @property
     def sandbox(self) -> pack.SandboxPolicy:
-        egress = None if not self.egress else tuple(name for name in self.egress if name != "none")
-        return pack.SandboxPolicy(
-            degrade=self.degrade, allow_weaker=self.allow_weaker, egress=egress, private=self.private
-        )
+        return pack.SandboxPolicy(degrade=self.degrade, allow_weaker=self.allow_weaker, private=self.private)
 
     def for_pack(self, folder: Path) -> invoke.PackOptions:
         progress = GeneratorProgress()
@@ -329,12 +322,6 @@ PACK_OPTIONS: Final = (
     ),
     program_option,
     cache_option,
-    option(
-        "--egress HOST:PORT",
-        multiple=True,
-        callback=_parse_destinations,
-        help="The only destinations that the pack may declare, or none; by default all.",
-    ),
     private_option,
 )
 RUNTIME_OPTIONS: Final = (

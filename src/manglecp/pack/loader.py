@@ -73,10 +73,10 @@ class _PackReader:
         governance = self._governance(settings.governance_digest)
         params = {} if self._problems.has_error(FILE) else fill_params(settings, self._params, self._problems)
         sources, fact_files, skills = self._sources(), self._fact_files(), self._skills()
-        actions_file, actions = self._describe("actions", read_actions)
-        externals_file, externals = self._describe("externals", read_externals)
-        param_names = [param.name for param in settings.params]
-        generators_file, generators = self._describe("facts", partial(read_generators, param_names))
+        values = {param.name: params.get(param.name, "") for param in settings.params}
+        actions_file, actions = self._describe("actions", partial(read_actions, values))
+        externals_file, externals = self._describe("externals", partial(read_externals, values))
+        generators_file, generators = self._describe("facts", partial(read_generators, values))
         if not (sources or fact_files or actions or self._problems.any_error):
             fix = "write actions.py or rules/NAME.mg, or begin with: manglecp new NAME"
             self._problems.add("", "a pack has actions or rules", fix=fix)
@@ -117,7 +117,7 @@ class _PackReader:
         allowed = self._sandbox.egress
         for name, function in functions.items():
             for destination in () if allowed is None else sorted({*function.egress} - {*allowed}):
-                fix = f"add it to allow in [egress] of server.toml, or to --egress: {destination}"
+                fix = f'add "{destination}" to allow in [egress] of server.toml'
                 self._problems.add("", f"{name} connects to {destination}, which the operator does not allow", fix=fix)
         is_open = settings.sandbox in ("none", "standard")  # these profiles permit every connection
         folders = [param.name for param in settings.params if param.writable]

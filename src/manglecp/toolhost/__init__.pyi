@@ -1,11 +1,11 @@
 from .action_hosts import (
     containment_problem as containment_problem,
+    diagnose_sandbox as diagnose_sandbox,
     profile_of as profile_of,
     serve_actions as serve_actions,
 )
 from .actions import SAFE as SAFE, action as action, external as external
 from .context import ActionError as ActionError, Context as Context
-from .diagnosis import diagnose_sandbox as diagnose_sandbox
 from .dispatch.breakers import Breaker as Breaker
 from .dispatch.catalogue import (
     Catalogue as Catalogue,

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -40,7 +40,7 @@ from manglecp.toolhost.dispatch.dispatcher import Dispatcher, ServedPlugin
 from manglecp.toolhost.dispatch.launch import EVERY, TIMEOUT_VARIABLE, HostCommand, ProgramFinder, default_timeout
 from manglecp.toolhost.dispatch.messages import DispatchError
 from manglecp.toolhost.leases import Audit
-from manglecp.toolhost.sandbox import CONTAINED, measure
+from manglecp.toolhost.sandbox import CONTAINED, PROFILES, REMEDIES, Policy, measure
 
 
 class HostRights(NamedTuple):
@@ -169,7 +169,6 @@ def _served_plugins(
             policy=policy,
             settings=pack.params,
             finder=finder,
-            egress=rights.egress,
             single_use=rights.may_start_programs,
             may_fork=rights.may_start_programs,
         )
@@ -190,6 +189,7 @@ def _action_profiles(pack: Pack) -> dict[str, ActionProfile]:
             timeout=action.timeout or timeout,
             inputs_schema=action.input_schema,
             spawn=action.spawn,
+            egress=action.egress,
         )
     return profiles
 
@@ -235,3 +235,14 @@ def profile_of(
 def containment_problem(profile: Profile) -> str | None:
     """Return why hosts of this profile get no PID namespace here; None if they get one, or do not need one."""
     return measure(profile).missing_mechanisms.get("pid_namespace") if profile in CONTAINED else None
+
+
+def diagnose_sandbox() -> Iterator[tuple[Profile, dict[str, tuple[str, str]]]]:
+    """Yield the mechanisms of each sandbox profile: why one is missing here, and what enables it, or empty texts."""
+    for profile in PROFILES[1:]:  # without the profile none
+        measured = measure(profile, Policy(egress=("api.github.com:443",) if profile != "standard" else ()))
+        missing = measured.missing_mechanisms
+        mechanisms = dict.fromkeys(map(str, measured.active_mechanisms), ("", ""))
+        for name, reason in missing.items():
+            mechanisms[name] = (reason.partition("; ")[0], REMEDIES.get(name, ""))
+        yield profile, mechanisms

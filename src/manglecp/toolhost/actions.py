@@ -192,16 +192,17 @@ def check_programs(programs: Iterable[str]) -> None:
 
 
 def check_egress(destinations: Iterable[str]) -> tuple[str, ...]:
-    """Return the destinations in canonical form. Raises TypeError for a string, ValueError for invalid destinations."""
+    """Return the destinations in canonical form, and params of the pack, ``{NAME}``. Raises TypeError or ValueError."""
     if isinstance(destinations, str):
         raise TypeError("egress is a list of strings, not a string")
     destinations = tuple(destinations)
     if not destinations:
         return ()
-    from manglecp.base.destination import canonical_destinations  # rarely needed, and hosts start often
+    from manglecp.base.destination import PARAM, canonical_destinations  # rarely needed, and hosts start often
 
+    params = [text for text in destinations if PARAM.fullmatch(text)]
     try:
-        return canonical_destinations(destinations)
+        return (*canonical_destinations(text for text in destinations if text not in params), *params)
     except ValueError as error:
         raise ValueError(f"egress: {error}") from None
 

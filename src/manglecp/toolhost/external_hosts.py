@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -53,15 +54,15 @@ def serve_externals(
     shapes = _shapes(pack)
     policy = sandbox or SandboxPolicy()
     profiles = {
-        each.aid: ActionProfile(aid=each.aid, tier=SAFE, idempotent=True, timeout=each.seconds)
+        each.aid: ActionProfile(aid=each.aid, tier=SAFE, idempotent=True, timeout=each.seconds, egress=each.egress)
         for each in pack.externals.values()
     }
     listing = pack_listing(pack, pack.externals_file, profiles)
     profile = policy.weaker(pack.settings.sandbox) or "strict"
     plugins = []
-    for egress in sorted({each.egress for each in pack.externals.values()}):  # a host has the rights of its predicates
-        group = {each.aid: profiles[each.aid] for each in pack.externals.values() if each.egress == egress}
-        command = listing.command(os.environ, sandbox=profile, policy=policy, egress=egress)
+    for egress in sorted({each.egress for each in profiles.values()}):  # predicates with the same egress share hosts
+        group = {aid: each for aid, each in profiles.items() if each.egress == egress}
+        command = replace(listing, catalogue=group).command(os.environ, sandbox=profile, policy=policy)
         plugins.append(ServedPlugin(group, require_command(_FILE, command)))
     longest_timeout = max(external.seconds for external in pack.externals.values())
     dispatcher = Dispatcher(plugins, size=size, timeout=longest_timeout)

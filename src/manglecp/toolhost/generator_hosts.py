@@ -81,7 +81,7 @@ def serve_facts(
         return
     folder = _open_cache(pack, cache)
     profiles = {
-        each.aid: ActionProfile(aid=each.aid, tier=SAFE, timeout=each.seconds, spawn=each.spawn)
+        each.aid: ActionProfile(aid=each.aid, tier=SAFE, timeout=each.seconds, spawn=each.spawn, egress=each.egress)
         for each in pack.generators.values()
     }
     listing = pack_listing(pack, pack.generators_file, profiles)
@@ -93,7 +93,6 @@ def serve_facts(
         workspace=() if folder is None else (str(folder),),
         readable=(*pack.readable, *pack.writable),
         policy=policy,
-        egress=sorted({name for each in pack.generators.values() for name in each.egress}),  # one host for all of them
         single_use=False,  # generators keep state between the pieces of a pass
     )
     with background_loop("facts") as loop:

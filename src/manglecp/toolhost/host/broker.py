@@ -19,6 +19,7 @@ import socket
 import struct
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from time import monotonic
 from typing import Final
@@ -90,6 +91,7 @@ class Broker:
         self._calls: dict[str, None] = {_BY_HAND: None} if control is None else {}  # the open calls, in their order
         self._is_open = threading.Event()  # whether a call is open
         self._connections: set[_Connection] = set()
+        self._threads = ThreadPoolExecutor(2 * MAX_CONNECTIONS)
         if self._calls:
             self._is_open.set()
 
@@ -142,22 +144,24 @@ class Broker:
         self._read_control()  # dispatch announces a call before it sends the call
         if self._calls and len(self._connections) < MAX_CONNECTIONS:
             self._connections.add(connection)
-            threading.Thread(target=self._carry, args=(connection, destination), daemon=True).start()
+            self._threads.submit(self._carry, connection, destination, list(self._calls))
             return
         if self._calls:
-            self._report(destination, problem=f"the host has {MAX_CONNECTIONS} connections already")
+            message = f"no connection to {destination}: the host has {MAX_CONNECTIONS} connections already"
+            self._report(message, list(self._calls), failed=True)
         connection.abort()
 
-    def _carry(self, connection: _Connection, destination: Destination) -> None:
-        """Connect to the destination, and relay data until both directions have ended."""
+    def _carry(self, connection: _Connection, destination: Destination, calls: list[str]) -> None:
+        """Connect to the destination, and relay data until both directions have ended; ``calls`` were open then."""
         try:
             server, address = self._connect(destination)
         except (OSError, Refused) as error:
-            self._report(destination, problem=getattr(error, "strerror", None) or str(error))
+            reason = getattr(error, "strerror", None) or str(error)
+            self._report(f"no connection to {destination}: {reason}", calls, failed=True)
             connection.abort()
         else:
-            self._report(destination, address=address)
-            connection.relay(server, self._is_open)
+            self._report(f"connected to {destination} at {address}", calls)
+            connection.relay(server, self._is_open, self._threads)
         finally:
             self._connections.discard(connection)
 
@@ -185,9 +189,9 @@ class Broker:
                 return server, address
         raise problem or OSError("the name has no address")
 
-    def _report(self, destination: Destination, *, problem: str = "", address: str = "") -> None:
-        report = {"destination": str(destination), "address": address, "problem": problem, "calls": list(self._calls)}
+    def _report(self, message: str, calls: list[str], *, failed: bool = False) -> None:
         if self._control is not None:
+            report = {"message": message, "failed": failed, "calls": calls}
             with suppress(OSError):  # dispatch has ended, and the main thread sees it as well
                 self._control.send(json.dumps(report).encode())
 
@@ -203,7 +207,7 @@ class _Connection:
         self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))  # close sends a reset
         self._client.close()
 
-    def relay(self, server: socket.socket, is_open: threading.Event) -> None:
+    def relay(self, server: socket.socket, is_open: threading.Event, threads: ThreadPoolExecutor) -> None:
         """Relay data until both directions have ended, then close both sockets; to ``server`` while ``is_open``."""
         with self._client, server:
             for end in (self._client, server):
@@ -211,10 +215,9 @@ class _Connection:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 for timeout in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                     end.setsockopt(socket.SOL_SOCKET, timeout, struct.pack("@ll", IDLE_SECONDS, 0))
-            answers = threading.Thread(target=self._pump, args=(server, self._client, None), daemon=True)
-            answers.start()
+            answers = threads.submit(self._pump, server, self._client, None)
             self._pump(self._client, server, is_open)
-            answers.join()
+            answers.result()
 
     def _pump(self, source: socket.socket, sink: socket.socket, is_open: threading.Event | None) -> None:
         try:
