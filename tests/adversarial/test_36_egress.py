@@ -134,6 +134,10 @@ def attempt(
     return answer
 
 
+def refused(name: str) -> Attempt:
+    return ["get", f"http://{name}/refused"]
+
+
 @cache
 def everything(host: Host) -> dict[str, Any]:
     """Return the outcomes by attempt, and the rest that the laboratory prints, of one host that tries everything."""
@@ -141,7 +145,7 @@ def everything(host: Host) -> dict[str, Any]:
         *ALLOWED,
         *NAMED_IN_THE_ERROR.values(),
         *REDIRECTED.values(),
-        *(["get", f"http://{name}/refused"] for name in [*lab.REFUSED, "rebound.test"]),
+        *map(refused, [*lab.REFUSED, "rebound.test"]),
         *REFUSED,
     ]
     answer = attempt(host, attempts)
@@ -155,7 +159,7 @@ def test_declared_destinations_are_reached(host: Host) -> None:
 
 @pytest.mark.parametrize("name", lab.REFUSED)
 def test_a_name_never_leads_to_an_address_that_is_not_public(host: Host, name: str) -> None:
-    outcome = everything(host)[json.dumps(["get", f"http://{name}/refused"])]
+    outcome = everything(host)[json.dumps(refused(name))]
     assert outcome.startswith("failed: "), outcome
     reason = "No address" if name == "unknown.test" else "which is not public; the operator permits it with"
     assert f"no connection to {name}:80: " in outcome
@@ -163,7 +167,7 @@ def test_a_name_never_leads_to_an_address_that_is_not_public(host: Host, name: s
 
 
 def test_a_name_is_resolved_and_checked_for_each_connection(host: Host) -> None:
-    outcome = everything(host)[json.dumps(["get", "http://rebound.test/refused"])]
+    outcome = everything(host)[json.dumps(refused("rebound.test"))]
     assert "rebound.test has the address 10.1.2.3, which is not public" in outcome
 
 

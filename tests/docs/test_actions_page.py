@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.pack import Problems
+from manglecp.server.config import parse_server_settings
 from manglecp.toolhost.actions import lease_tier
 from tests.docs.test_pages import ROOT, fences
 from tests.toolhost.conversation import host
@@ -29,6 +31,22 @@ def test_the_error_of_the_second_example_is_in_the_answer(tmp_path: Path) -> Non
     done = host("--run", str(plugin), "AID.DESK.FIND_ORDER.v1", stdin=b'{"inputs":{"order":"A-9"}}')
     told = {"message": "There is no order A-9; ask the customer", "code": "x-no_order", "data_json": '{"known":1}'}
     assert json.loads(done.stdout)["action_error"] == told
+
+
+def test_the_egress_of_the_example_is_listed(tmp_path: Path) -> None:
+    (code,) = (body for body in fences(PAGE) if "def stars" in body)
+    plugin = tmp_path / "hub.py"
+    plugin.write_text(code)
+    (tool,) = json.loads(host("--list", str(plugin)).stdout)["tools"]
+    assert tool["capabilities"]["egress"] == ["api.github.com:443"]
+
+
+def test_the_egress_of_the_server_can_be_read() -> None:
+    (text,) = (body for body in fences(PAGE) if "[egress]" in body)
+    problems = Problems()
+    settings = parse_server_settings("server.toml", text, problems)
+    assert not problems.any_error
+    assert (settings.egress, settings.private) == (("api.github.com:443", "db.internal:5432"), ("db.internal:5432",))
 
 
 def test_the_tiers_are_the_real_ones() -> None:
