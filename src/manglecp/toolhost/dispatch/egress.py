@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 _MAX_REPORT: Final = 65_536  # bytes
+_MAX_READ: Final = 256  # reports that are read at once
 _MAX_PROBLEMS: Final = 3  # failed connections that the error of a call names
 _log = logging.getLogger("manglecp.egress")
 
@@ -46,22 +47,26 @@ class BrokerChannel:
     def read(self, forward: Callable[[dict[str, Any]], bool]) -> None:
         """Pass each report, as a log line of an action, to ``forward``; if that returns False, log it here."""
         with suppress(BlockingIOError):
-            while data := self._socket.recv(_MAX_REPORT):
-                connection = msgspec.json.decode(data, type=_Connection)
-                level = logging.WARNING if connection.failed else logging.INFO
-                for call_id in connection.calls:
-                    if connection.failed:
-                        self._problems.get(call_id, []).append(connection.message)
-                    line = {"level": logging.getLevelName(level).lower(), "message": connection.message}
-                    if not forward({"event": "log", "call_id": call_id, **line}):
-                        _log.log(level, "%s", connection.message)
-            raise ConnectionError("the broker has ended")
+            for _ in range(_MAX_READ):  # a plugin may connect without end
+                data = self._socket.recv(_MAX_REPORT)
+                if not data:
+                    raise ConnectionError("the broker has ended")
+                self._receive(msgspec.json.decode(data, type=_Connection), forward)
+
+    def _receive(self, connection: _Connection, forward: Callable[[dict[str, Any]], bool]) -> None:
+        level = logging.WARNING if connection.failed else logging.INFO
+        line = {"event": "log", "level": logging.getLevelName(level).lower(), "message": connection.message}
+        for call_id in connection.calls:
+            problems = self._problems.get(call_id, [])
+            if connection.failed and connection.message not in problems and len(problems) < _MAX_PROBLEMS:
+                problems.append(connection.message)
+            if not forward({**line, "call_id": call_id}):
+                _log.log(level, "%s", connection.message)
 
     def explain(self, call_id: str, document: dict[str, Any]) -> None:
         """Add the failed connections of a call to its answer, if its action failed."""
-        problems = list(dict.fromkeys(self._problems[call_id]))[:_MAX_PROBLEMS]
-        if document.get("status") == "TOOL_ERROR" and problems:
-            document["error"] = "; ".join([str(document.get("error", "")), *problems])
+        if document.get("status") == "TOOL_ERROR":
+            document["error"] = "; ".join([str(document.get("error", "")), *self._problems[call_id]])
 
     def close(self) -> None:
         self._socket.close()

@@ -2,8 +2,7 @@
 
 The host forks the broker before it enters the sandbox, so the broker keeps the network of the machine. The broker runs
 no code of the plugin, and the kernel kills it with the host. It accepts connections, and sends data of the host, only
-while dispatch has a call of the host open. It resolves a name for each connection, and connects only to an address that
-it has checked: not to a private one, unless the pack names that address, or the operator permits the destination.
+while a call is open. It resolves a name for each connection, and connects only to an address that it has checked.
 
 Messages of dispatch are ``+CALL`` and ``-CALL``: a call begins or ends. The broker sends one JSON object for each
 connection. Without dispatch, in a host that was started by hand, a call is always open.
@@ -31,7 +30,7 @@ MAX_CONNECTIONS: Final = 128
 CONNECT_SECONDS: Final = 10.0  # for each address of a name
 IDLE_SECONDS: Final = 600  # without data, after which a connection is closed
 _CHUNK: Final = 262_144  # bytes that one connection buffers in each direction
-_THREAD_STACK: Final = 262_144
+_THREAD_STACK: Final = 1_048_576
 _MAX_DESCRIPTORS: Final = 1 << 20
 _BY_HAND: Final = "by hand"  # the call that is open without dispatch
 
@@ -96,17 +95,12 @@ class Broker:
             self._is_open.set()
 
     def serve(self, channel: socket.socket) -> None:
-        """Receive the listening sockets over ``channel`` and relay their connections, until dispatch ends.
-
-        Returns at once if the host ends before it sends them.
-        """
+        """Receive the listening sockets over ``channel`` and relay their connections, until dispatch ends."""
         threading.stack_size(_THREAD_STACK)
-        descriptors = socket.recv_fds(channel, 64, len(self._destinations))[1]
-        if len(descriptors) != len(self._destinations):
-            return
+        descriptors = socket.recv_fds(channel, 64, len(self._destinations))[1]  # none: the host cannot listen
         poller = select.poll()
         listeners: dict[int, tuple[socket.socket, Destination]] = {}
-        for descriptor, destination in zip(descriptors, self._destinations, strict=True):
+        for descriptor, destination in zip(descriptors, self._destinations, strict=False):
             listener = socket.socket(fileno=descriptor)
             listener.setblocking(False)
             listeners[descriptor] = listener, destination

@@ -132,6 +132,7 @@ def _steps(profile: Profile, policy: Policy, shield: Shield, temporary: list[str
     def listen() -> None:
         nonlocal may_connect
         if not offline:  # in the namespace of the machine this would change its loopback device
+            os.close(policy.broker)
             raise Unsupported("needs a network namespace")
         egress.open_listeners(policy.egress, policy.broker)
         may_connect = True
