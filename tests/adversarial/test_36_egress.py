@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from manglecp.toolhost.sandbox.kernel import number
 from tests.adversarial import _egress_lab as lab
 from tests.deadlines import patience
 from tests.toolhost.sandbox.confined import Identity, identities, require
-from tests.toolhost.sandbox.hosted import argv, folder_of, plugin
+from tests.toolhost.sandbox.hosted import argv, folder_of, host as hosted, plugin
 
 pytestmark = pytest.mark.no_cover
 ROOT = Path(__file__).parents[2]
@@ -242,3 +243,22 @@ def test_programs_reach_what_their_host_reaches_and_nothing_else() -> None:
     answer = attempt(host, [list(each) for each in texts], "--executable", python, *libraries, profile="spawn")
     assert answer["outcomes"][0].startswith("('127.80.0."), answer
     assert all(outcome.startswith("failed: ") for outcome in answer["outcomes"][1:]), answer
+
+
+@pytest.mark.parametrize("profile", ["strict", "spawn"])
+def test_without_user_namespaces_it_is_refused_with_the_kernel_setting(profile: str) -> None:
+    require("strict")
+    identity, unshare = identities()[-1], number("unshare")
+    if identity.uid == 0:
+        pytest.skip("root needs no user namespace")
+    assert unshare is not None
+    new_user_namespace = 0x1000_0000
+    with plugin(identity, lab.PLUGIN) as path:
+        options = ("--sandbox", profile, "--egress", "api.test:80")
+        refused = hosted(identity, "--list", path, *options, without=(unshare, new_user_namespace))
+        weakened = hosted(identity, "--list", path, *options, "--degrade", without=(unshare, new_user_namespace))
+    assert refused.returncode == 6
+    assert "user_namespace: [Errno 38] unshare" in refused.stdout
+    assert "kernel.unprivileged_userns_clone=1" in refused.stdout
+    assert weakened.returncode == 0, "and less will do"
+    assert {"user_namespace", "network_namespace", "egress"} <= json.loads(weakened.stdout)["sandbox"]["missing"].keys()

@@ -361,6 +361,18 @@ def ask(port: int, hang: bool = False) -> str:
     if hang:
         time.sleep(600)
     return text
+
+
+@action(effects=["network", "process"], egress=["127.0.0.1:1"])
+def leave(port: int) -> str:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+    connection.sendall(b"hello")
+    text = connection.recv(99).decode()
+    if not os.fork():
+        while True:
+            connection.sendall(b"still here")
+            time.sleep(0.01)
+    return text
 """
 
 
@@ -470,6 +482,22 @@ def test_kill_9_of_the_server_ends_the_connections(tmp_path: Path, echo: _Echo) 
         server.kill()
     wait_until(lambda: not running(pid))
     wait_until(lambda: echo.open == 0)
+
+
+@pytest.mark.no_cover
+def test_a_process_that_a_call_leaves_behind_loses_its_connections(tmp_path: Path, echo: _Echo) -> None:
+    async def main() -> None:
+        async with pool_of(command) as pool:
+            result = await pool.call(call_of("leave", port=echo.port))
+            assert isinstance(result, ActionResult), result
+            await asyncio.to_thread(wait_until, lambda: echo.open == 0)
+
+    plain = _command(tmp_path, echo.port)
+    policy = SandboxPolicy(degrade=os.getuid() == 0)  # the kernel does not limit the processes of root
+    egress = [f"127.0.0.1:{echo.port}"]
+    command = HostCommand.for_plugin(plain.argv[5], os.environ, sandbox="spawn", egress=egress, policy=policy)
+    with nothing_left():
+        asyncio.run(main())
 
 
 @pytest.mark.no_cover

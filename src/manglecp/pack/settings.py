@@ -7,7 +7,7 @@ docs/reference/requirements.md explains ids such as MANI-08.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast, get_args
@@ -52,10 +52,11 @@ class SandboxPolicy:
         """
         return requested if self.allow_weaker and requested in ("none", "standard") else None
 
-    def host_options(self, profile: Profile, egress: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the options of a host that may connect to the destinations ``egress``."""
-        private = (word for destination in self.private if destination in egress for word in ("--private", destination))
-        return (*(("--degrade",) if self.degrade and profile != "none" else ()), *private)
+    def host_options(self, profile: Profile) -> tuple[str, ...]:
+        if profile == "none":
+            return ()
+        private = (word for destination in self.private for word in ("--private", destination))
+        return (*(("--degrade",) if self.degrade else ()), *private)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

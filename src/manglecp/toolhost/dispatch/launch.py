@@ -262,7 +262,7 @@ class HostCommand:
         egress = options.get("egress", ()) if sandbox in ("strict", "spawn") else ()
         words += [word for destination in egress for word in ("--egress", destination)]
         if (policy := options.get("policy")) is not None:
-            words += policy.host_options(sandbox, egress)
+            words += policy.host_options(sandbox)
         if sha256 is not None:
             words += ["--sha256", sha256]
         settings = options.get("settings")

@@ -76,10 +76,6 @@ def _give_up_rights(parent: int, user: tuple[int, int] | None, descriptors: Sequ
         first = descriptor + 1
 
 
-class Refused(Exception):
-    """A connection that the broker does not make; the text is the reason."""
-
-
 class Broker:
     """Relays the connections of one host, each with two threads; ``control`` is the socket of the messages."""
 
@@ -149,9 +145,8 @@ class Broker:
         """Connect to the destination, and relay data until both directions have ended; ``calls`` were open then."""
         try:
             server, address = self._connect(destination)
-        except (OSError, Refused) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            self._report(f"no connection to {destination}: {reason}", calls, failed=True)
+        except OSError as error:
+            self._report(f"no connection to {destination}: {error.strerror or error}", calls, failed=True)
             connection.abort()
         else:
             self._report(f"connected to {destination} at {address}", calls)
@@ -160,16 +155,16 @@ class Broker:
             self._connections.discard(connection)
 
     def _connect(self, destination: Destination) -> tuple[socket.socket, str]:
-        """Return a connected socket, and its address. Raises OSError or :class:`Refused`."""
+        """Return a connected socket, and its address. Raises OSError, for a private address PermissionError."""
         flags = socket.AI_NUMERICHOST if destination.is_address else 0
         targets = socket.getaddrinfo(*destination[:2], type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=flags)
-        problem: OSError | Refused | None = None
+        problem: OSError | None = None
         for family, kind, protocol, _, target in targets:
             address = str(target[0])
             if not (destination.is_address or str(destination) in self._private or is_public(address)):
                 permit = f'private = ["{destination}"] in [egress] of server.toml, or --private {destination}'
                 reason = f"{destination.host} has the address {address}, which is not public"
-                problem = problem or Refused(f"{reason}; the operator permits it with {permit}")
+                problem = problem or PermissionError(f"{reason}; the operator permits it with {permit}")
                 continue
             server = socket.socket(family, kind, protocol)
             try:
