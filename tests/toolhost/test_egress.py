@@ -349,18 +349,18 @@ import os, socket, time
 from manglecp import action
 
 
-def answer(port):
+def answer(port, hang=False):
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(b"hello")
-        return connection.recv(99).decode()
+        text = connection.recv(99).decode()
+        if hang:
+            time.sleep(600)
+        return text
 
 
 @action(effects=["network"], egress=["127.0.0.1:1"])
 def ask(port: int, hang: bool = False) -> str:
-    text = answer(port)
-    if hang:
-        time.sleep(600)
-    return text
+    return answer(port, hang)
 
 
 @action(effects=["network", "process"], egress=["127.0.0.1:1"])

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
+from manglecp.cli.options import document_option
 from manglecp.cli.output import write_lines
 
 
 @click.command("doctor")
-def command() -> None:
+@document_option
+def command(as_json: bool) -> None:
     """Print which mechanisms of the sandbox work here, for this user, and what enables the missing ones.
 
     The exit status is 1 if a profile is incomplete. Hosts of such a profile start only with --degrade.
     """
     from manglecp.toolhost import diagnose_sandbox
 
-    is_complete = True
-    for profile, mechanisms in diagnose_sandbox():
-        missing = any(reason for reason, _ in mechanisms.values())
-        write_lines([f"{profile}: {'incomplete' if missing else 'complete'}"])
+    profiles = dict(diagnose_sandbox())
+    lines = []
+    for profile, mechanisms in profiles.items():
+        lines.append(f"{profile}: {'incomplete' if any(map(any, mechanisms.values())) else 'complete'}")
         for name, (reason, remedy) in mechanisms.items():
-            write_lines([f"  {name:<18} {reason or 'ok'}", *([f"  {'':<18} fix: {remedy}"] if remedy else ())])
-        is_complete = is_complete and not missing
-    if not is_complete:
+            lines += [f"  {name:<18} {reason or 'ok'}", *([f"  {'':<18} fix: {remedy}"] if remedy else ())]
+    document = {
+        profile: {name: {"missing": reason, "fix": remedy} for name, (reason, remedy) in mechanisms.items()}
+        for profile, mechanisms in profiles.items()
+    }
+    write_lines([json.dumps(document, indent=2)] if as_json else lines)
+    if any(any(map(any, mechanisms.values())) for mechanisms in profiles.values()):
         raise click.exceptions.Exit(1)
