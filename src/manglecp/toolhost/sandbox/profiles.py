@@ -14,7 +14,7 @@ comes last because it refuses system calls that the other steps make.
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from . import containment, landlock, namespaces, privileges, seccomp
 from .landlock import files_to_execute
@@ -59,7 +59,7 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
     active: list[Mechanism] = []
     missing: dict[Mechanism, str] = {}
     temporary: list[str] = []  # the steps append the temporary folders that they create
-    for mechanism, step in _steps(profile, policy, shield, temporary):
+    for mechanism, step in _steps(profile, policy, shield, active, temporary):
         try:
             step()
         except (OSError, Unsupported) as error:
@@ -110,42 +110,39 @@ def _measure_child(argument: str) -> None:
     os._exit(0)  # a regular exit makes calls that the sandbox forbids
 
 
-def _steps(profile: Profile, policy: Policy, shield: Shield, temporary: list[str]) -> Iterator[_Step]:
-    """Yield each mechanism with its step, which runs before the next is yielded; some steps append to ``temporary``."""
+def _steps(
+    profile: Profile, policy: Policy, shield: Shield, active: Sequence[Mechanism], temporary: list[str]
+) -> Iterator[_Step]:
+    """Yield each mechanism with its step, which runs before the next is yielded; some steps append to ``temporary``.
+
+    ``active`` are the mechanisms whose steps have succeeded so far.
+    """
     isolated = profile != "standard"  # without network, and with a read-only disk
-    contained = offline = may_connect = False
 
     def contain() -> None:
-        nonlocal contained
         try:
             containment.contain()
-            contained = True
         except containment.Uncontained as error:
             temporary.append(error.temporary)
             raise
 
-    def leave_network() -> None:
-        nonlocal offline
-        namespaces.leave_network()
-        offline = True
-
     def listen() -> None:
-        nonlocal may_connect
-        if not offline:  # in the namespace of the machine this would change its loopback device
+        if "network_namespace" not in active:  # this would change the loopback device of the machine
             os.close(policy.broker)
             raise Unsupported("needs a network namespace")
         egress.open_listeners(policy.egress, policy.broker)
-        may_connect = True
 
     def restrict_files() -> None:
-        network_files = _existing((*egress.READABLE, *egress.network_files(policy.egress))) if may_connect else ()
-        rules = [*_file_rules(profile, policy, temporary[-1:]), *((path, landlock.READ) for path in network_files)]
+        rules = list(_file_rules(profile, policy, temporary[-1:]))
+        if "egress" in active:
+            paths = (*egress.READABLE, *egress.network_files(policy.egress))
+            rules += [(path, landlock.READ) for path in _existing(paths)]
         landlock.restrict_files(rules)
 
     def mount() -> None:
         folder = _temporary_folder(policy)
-        namespaces.enter_mount_namespace(folder, policy.temporary, own_processes=contained)
-        if may_connect:
+        namespaces.enter_mount_namespace(folder, policy.temporary, own_processes="pid_namespace" in active)
+        if "egress" in active:
             namespaces.replace_files(egress.network_files(policy.egress), folder)
         if isolated:
             namespaces.make_disk_read_only((*policy.workspace, folder), shield)
@@ -161,7 +158,7 @@ def _steps(profile: Profile, policy: Policy, shield: Shield, temporary: list[str
     if profile in CONTAINED:
         yield "pid_namespace", contain
     if isolated:
-        yield "network_namespace", leave_network
+        yield "network_namespace", namespaces.leave_network
         if policy.egress:
             yield "egress", listen
     yield "mount_namespace", mount
@@ -174,7 +171,7 @@ def _steps(profile: Profile, policy: Policy, shield: Shield, temporary: list[str
     yield "limits", lambda: privileges.limit_resources(policy)
     if isolated:
         yield "process_limit", lambda: privileges.limit_processes(policy)
-    yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid(), policy.may_fork, may_connect)
+    yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid(), policy.may_fork, "egress" in active)
 
 
 def _temporary_folder(policy: Policy) -> str:
