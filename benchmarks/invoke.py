@@ -75,7 +75,7 @@ def look(x: int) -> dict[str, int]:
     return {"x": x + 1}
 
 
-@action(effects=["network"])
+@action(effects=["network"], egress=["api.test:443"])
 def put(x: int) -> dict[str, int]:
     """The same, as if it changed something."""
     return {"x": x + 1}

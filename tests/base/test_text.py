@@ -175,7 +175,7 @@ class TestActions:
 
     def told(self, **changes: Any) -> list[str]:
         problems = Problems()
-        read_actions({"tools": [{**self.TOOL, **changes}]}, "actions.py", problems)
+        read_actions({}, {"tools": [{**self.TOOL, **changes}]}, "actions.py", problems)
         with pytest.raises(PackError) as caught:
             problems.raise_if_errors()
         return [each.message for each in caught.value.diagnostics]

@@ -66,6 +66,7 @@ def test_every_verb_explains_itself(run: Run, verb: str) -> None:
         "conformance": "[URL]",
         "decide": "PACK|URL TOOL",
         "dev": "PACK",
+        "doctor": "",
         "new": "PACK",
         "run": "PACK|PLUGIN|-- CMD [ARG]...",
         "schema": "[TYPE]",
@@ -74,7 +75,7 @@ def test_every_verb_explains_itself(run: Run, verb: str) -> None:
         "worker": "PACK...",
     }
     takes = "FILE..." if verb in ON_PROGRAMS else others.get(verb, "COMMAND [ARGS]...")
-    assert shown.stdout.startswith(f"Usage: manglecp {verb} [OPTIONS] {takes}")
+    assert shown.stdout.startswith(f"Usage: manglecp {verb} [OPTIONS] {takes}".rstrip())
 
 
 def test_help_imports_no_verb() -> None:

@@ -60,7 +60,7 @@ RUN_BY: Final[dict[str, tuple[int, str]]] = {
     "docs/how-to/serve-a-pack.md": (5, "tests/docs/test_shown_commands.py tests/docs/test_serving_pages.py"),
     "docs/how-to/test-a-pack.md": (7, "tests/docs/test_test_a_pack_page.py"),
     "docs/how-to/who-may-ask.md": (3, "tests/docs/test_shown_commands.py tests/docs/test_serving_pages.py"),
-    "docs/reference/actions.md": (3, "tests/docs/test_actions_page.py"),
+    "docs/reference/actions.md": (5, "tests/docs/test_actions_page.py"),
     "docs/reference/client.md": (2, "tests/client/test_page.py"),
     "docs/reference/conformance.md": (1, "tests/docs/test_shown_commands.py"),
     "docs/reference/fact-files.md": (6, "tests/pack/factfiles/test_page.py tests/docs/test_shown_commands.py"),

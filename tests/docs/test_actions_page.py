@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from manglecp.pack import Problems
+from manglecp.server.config import parse_server_settings
 from manglecp.toolhost.actions import lease_tier
 from tests.docs.test_pages import ROOT, fences
 from tests.toolhost.conversation import host
@@ -54,6 +56,22 @@ def test_calls_of_the_third_example_share_a_client(tmp_path: Path) -> None:
         answers = [json.loads(process.stdout.readline()) for _ in requests]
         process.stdin.close()
     assert {answer["output_json"] for answer in answers} == {"100", "101"}
+
+
+def test_the_egress_of_the_example_is_listed(tmp_path: Path) -> None:
+    (code,) = (body for body in fences(PAGE) if "def stars" in body)
+    plugin = tmp_path / "hub.py"
+    plugin.write_text(code)
+    (tool,) = json.loads(host("--list", str(plugin)).stdout)["tools"]
+    assert tool["capabilities"]["egress"] == ["api.github.com:443"]
+
+
+def test_the_egress_of_the_server_can_be_read() -> None:
+    (text,) = (body for body in fences(PAGE) if "[egress]" in body)
+    problems = Problems()
+    settings = parse_server_settings("server.toml", text, problems)
+    assert not problems.any_error
+    assert (settings.egress, settings.private) == (("api.github.com:443", "db.internal:5432"), ("db.internal:5432",))
 
 
 def test_the_tiers_are_the_real_ones() -> None:

@@ -158,7 +158,7 @@ def test_the_policy_of_the_page_gives_names_a_meaning(tmp_path: Path) -> None:
         for tool, action in (("delete_all", "delete_rows"), ("tell", "send_mail"))
     )
     code = "".join(
-        f'@action(effects=["network"])\ndef {name}() -> int:\n    """One."""\n    return 1\n\n\n'
+        f'@action(effects=["network"], egress=["a.test:25"])\ndef {name}() -> int:\n    """One."""\n    return 1\n\n\n'
         for name in ("delete_rows", "send_mail")
     )
     files = {

@@ -46,6 +46,7 @@ VERBS: Final = {
     "schema": "Print the JSON Schemas of the messages.",
     "run": "Pursue a goal with actions that a policy, rules or you select.",
     "run-log": "Verify and replay the log of a run.",
+    "doctor": "Print what this machine's sandbox enforces, and how to enable the rest.",
     "toolhost": "Execute the actions of a plugin in this process.",
     "completion": "Print the completion script of a shell.",
 }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import click
@@ -22,6 +23,7 @@ from manglecp.cli.options import (
     cache_option,
     degrade_option,
     json_option,
+    private_option,
     program_option,
     set_option,
 )
@@ -35,7 +37,7 @@ _FILE_OR_PACK.name = "file"  # what click names the argument in errors, instead 
 
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE_OR_PACK)
-@option_group("runtime", RuntimeOptions, set_option, degrade_option, program_option, cache_option)
+@option_group("runtime", RuntimeOptions, set_option, degrade_option, program_option, cache_option, private_option)
 @option("--strict", is_flag=True, help="Fail on warnings as well.")
 @option(
     "--direct INTENT",
@@ -60,6 +62,8 @@ def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, direc
     is_ok = not error_count and not (strict and result.diagnostics)
     if as_json:
         document = {"ok": is_ok, **result.pack_id, "diagnostics": list(map(_as_json, result.diagnostics))}
+        if result.egress:
+            document["egress"] = result.egress
         write_lines([json.dumps(document, indent=2)])
     else:
         report(result.diagnostics)
@@ -70,6 +74,7 @@ def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, direc
             state = "" if secret["available"] else ", which is missing"
             write_lines([f"secret {secret['name']}: {secret['source']}{state}"])
         write_lines([f"{result.summary}: {', '.join(verdict)}"])
+        write_lines([f"{name} connects to {', '.join(egress)}" for name, egress in result.egress.items()])
     if not is_ok:
         raise click.exceptions.Exit(1)
 
@@ -78,6 +83,7 @@ class _Result(NamedTuple):
     summary: str  # what was checked, such as "2 files, 3 rules, 1 fact"
     diagnostics: Sequence[Diagnostic]
     pack_id: dict[str, Any]  # name, version, digest and secrets, for the JSON document; empty without a valid pack
+    egress: Mapping[str, Sequence[str]] = MappingProxyType({})  # the destinations of each function that has some
 
 
 def _check_files(files: tuple[str, ...]) -> _Result:
@@ -114,6 +120,7 @@ def _check_pack(folder: str, options: RuntimeOptions, direct: str | None) -> _Re
             "digest": domain.digest,
             **({"secrets": secrets} if (secrets := pack.SecretProvider().describe(domain.pack)) else {}),
         },
+        domain.pack.egress,
     )
 
 

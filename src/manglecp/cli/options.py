@@ -261,6 +261,23 @@ set_option: Final = option(
 )
 
 
+def _parse_destinations(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    from manglecp.base.destination import canonical_destinations  # imported late, because it is rarely needed
+
+    try:
+        return canonical_destinations(texts)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", context, parameter) from None
+
+
+private_option: Final = option(
+    "--private HOST:PORT",
+    multiple=True,
+    callback=_parse_destinations,
+    help="A destination of the pack whose name may have a private address.",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
     """The options of a verb that loads a pack; only verbs that call actions have a workspace and a store."""
@@ -273,10 +290,11 @@ class RuntimeOptions:
     workspace: tuple[Path, ...] = ()
     location: str | None = None  # the store; None for the file of this user
     store_key: bytes | None = field(default=None, repr=False)
+    private: tuple[str, ...] = ()
 
     @property
     def sandbox(self) -> pack.SandboxPolicy:
-        return pack.SandboxPolicy(degrade=self.degrade, allow_weaker=self.allow_weaker)
+        return pack.SandboxPolicy(degrade=self.degrade, allow_weaker=self.allow_weaker, private=self.private)
 
     def for_pack(self, folder: Path) -> invoke.PackOptions:
         progress = GeneratorProgress()
@@ -304,6 +322,7 @@ PACK_OPTIONS: Final = (
     ),
     program_option,
     cache_option,
+    private_option,
 )
 RUNTIME_OPTIONS: Final = (
     option(

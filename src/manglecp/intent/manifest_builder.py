@@ -125,7 +125,9 @@ def _extensions(domain: Domain, added: dict[str, Any]) -> dict[str, Any]:
         "x-rule_coverage": {"enabled": settings.rule_coverage, **EXTENSIONS["x-rule_coverage"]},
         "x-structured_facts": {"enabled": settings.structured_facts, "rules": False},
     }
-    return {**EXTENSIONS, **configurable, "x-pack_digest": domain.digest, **added}
+    reached = sorted({name for names in domain.pack.egress.values() for name in names})
+    egress = {"x-egress": {"destinations": reached}} if reached else {}
+    return {**EXTENSIONS, **configurable, **egress, "x-pack_digest": domain.digest, **added}
 
 
 T = TypeVar("T")

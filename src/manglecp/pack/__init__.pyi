@@ -5,6 +5,7 @@ from .host_listing import ListingError as ListingError, run_listing as run_listi
 from .interpreter import PythonEnvironment as PythonEnvironment, host_argv as host_argv
 from .loader import read_pack as read_pack
 from .model import (
+    FILE_WRITING as FILE_WRITING,
     ActionDescription as ActionDescription,
     ExternalDescription as ExternalDescription,
     GeneratorDescription as GeneratorDescription,

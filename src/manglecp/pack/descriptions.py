@@ -6,13 +6,14 @@ texts must not hold invisible characters. Here, every listed function is called 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from manglecp.base.destination import PARAM, canonical_destinations
 from manglecp.base.json import Uncanonical, canonical
 from manglecp.base.suggestions import closest_match
 from manglecp.base.text import find_invisible, find_invisible_in, replace_invisible
@@ -32,6 +33,7 @@ _Description = TypeVar("_Description", ExternalDescription, GeneratorDescription
 
 class _Capabilities(msgspec.Struct, frozen=True):
     spawn: tuple[_Word, ...] = ()  # programs that the tool may start
+    egress: tuple[_Word, ...] = ()  # destinations that the tool may connect to
 
 
 class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +59,10 @@ class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
     secrets: tuple[SecretUse, ...] = ()
 
 
-def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Iterator[ToolReader]:
-    """Yield the valid tools of a listing, with distinct names."""
+def read_tools(
+    params: Mapping[str, str], document: dict[str, Any], file: str, problems: Problems
+) -> Iterator[ToolReader]:
+    """Yield the valid tools of a listing, with distinct names; ``params`` are the values of the pack's params."""
     tools = document.get("tools")
     if not isinstance(tools, list) or len(tools) > _MAX_TOOLS:
         problems.add(file, "its listing has no tools")
@@ -66,7 +70,7 @@ def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Itera
     seen: set[str] = set()
     for tool in tools:
         try:
-            reader = ToolReader(msgspec.convert(tool, ListedTool), file, problems)
+            reader = ToolReader(msgspec.convert(tool, ListedTool), params, file, problems)
         except msgspec.ValidationError as error:
             problems.add(file, f"the listing of a function is invalid: {error}")
             continue
@@ -80,15 +84,27 @@ def read_tools(document: dict[str, Any], file: str, problems: Problems) -> Itera
 class ToolReader:
     """Checks what the type :class:`ListedTool` cannot express. ``valid`` becomes false when a problem is reported."""
 
-    def __init__(self, tool: ListedTool, file: str, problems: Problems) -> None:
+    def __init__(self, tool: ListedTool, params: Mapping[str, str], file: str, problems: Problems) -> None:
         self.tool = tool
         self._file = file
         self._problems = problems
         self.valid = True
+        self.egress: tuple[str, ...] = ()
         if (hidden := find_invisible(tool.description, running=True)) is not None:
             self.report(f"its description holds the invisible character {hidden[1]}", "remove it")
         if any(map(find_invisible, (tool.name, *tool.side_effects, *tool.capabilities.spawn))):
             self.report("a word of its listing holds an invisible character", "remove it")
+        destinations = []
+        for text in tool.capabilities.egress:
+            match = PARAM.fullmatch(text)
+            if match and match[1] not in params:
+                self.report(f"egress: the pack has no param {match[1]}", f"add [params.{match[1]}] to pack.toml")
+            else:
+                destinations.append(params[match[1]] if match else text)
+        try:
+            self.egress = canonical_destinations(filter(None, destinations))  # an optional param may be empty
+        except ValueError as error:
+            self.report(f"egress: {error}")
 
     def report(self, message: str, fix: str | None = None) -> None:
         self.valid = False
@@ -107,7 +123,7 @@ class ToolReader:
         tool = self.tool
         common = {"name": tool.name, "aid": tool.aid, "description": tool.description, "spawn": tool.capabilities.spawn}
         try:
-            return msgspec.convert({**members, **common, "secrets": tool.secrets}, kind)
+            return msgspec.convert({**members, **common, "secrets": tool.secrets, "egress": self.egress}, kind)
         except msgspec.ValidationError:
             self.report(f"its declaration as {what} is invalid")
             return None
@@ -150,10 +166,12 @@ def _has_reference(schema: object) -> bool:
     return False
 
 
-def read_actions(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ActionDescription]:
+def read_actions(
+    params: Mapping[str, str], document: dict[str, Any], file: str, problems: Problems
+) -> dict[str, ActionDescription]:
     """Return the actions by name, in the order of the listing."""
     actions = {}
-    for reader in read_tools(document, file, problems):
+    for reader in read_tools(params, document, file, problems):
         if reader.tool.external is not None:
             reader.report("an external predicate belongs in externals.py", "move it there")
         if reader.tool.generator is not None:
@@ -213,6 +231,7 @@ def _read_action(reader: ToolReader) -> ActionDescription:
         idempotent=tool.idempotent,
         timeout=tool.timeout,
         spawn=tool.capabilities.spawn,
+        egress=reader.egress,
         preview=tool.preview,
         tool=tool.tool,
         secrets=tool.secrets,
@@ -220,10 +239,12 @@ def _read_action(reader: ToolReader) -> ActionDescription:
     )
 
 
-def read_externals(document: dict[str, Any], file: str, problems: Problems) -> dict[str, ExternalDescription]:
+def read_externals(
+    params: Mapping[str, str], document: dict[str, Any], file: str, problems: Problems
+) -> dict[str, ExternalDescription]:
     """Return the external predicates by the predicate's name, in the order of the listing."""
     externals: dict[str, ExternalDescription] = {}
-    for reader in read_tools(document, file, problems):
+    for reader in read_tools(params, document, file, problems):
         fix = "actions belong in actions.py"
         external = reader.declared(reader.tool.external, ExternalDescription, "an external predicate", fix)
         if external is None:
@@ -238,12 +259,12 @@ def read_externals(document: dict[str, Any], file: str, problems: Problems) -> d
 
 
 def read_generators(
-    params: Collection[str], document: dict[str, Any], file: str, problems: Problems
+    params: Mapping[str, str], document: dict[str, Any], file: str, problems: Problems
 ) -> dict[str, GeneratorDescription]:
-    """Return the generators by name, in the order of the listing. ``params`` are the names of the pack's params."""
+    """Return the generators by name, in the order of the listing."""
     generators: dict[str, GeneratorDescription] = {}
     suppliers: dict[str, str] = {}  # names of generators by predicate
-    for reader in read_tools(document, file, problems):
+    for reader in read_tools(params, document, file, problems):
         fix = "actions belong in actions.py, external predicates in externals.py"
         generator = reader.declared(reader.tool.generator, GeneratorDescription, "a fact generator", fix)
         if generator is None:

@@ -23,6 +23,8 @@ from manglecp.pack.governance import FOLDER, MAX_DOCUMENT_BYTES, default_governa
 from manglecp.pack.host_listing import list_tools
 from manglecp.pack.interpreter import PythonEnvironment, find_environment
 from manglecp.pack.model import (
+    FILE_WRITING,
+    NETWORK,
     ActionDescription,
     ExternalDescription,
     GeneratorDescription,
@@ -30,7 +32,7 @@ from manglecp.pack.model import (
     PythonFile,
     SkillText,
 )
-from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, SandboxPolicy, fill_params, read_settings
+from manglecp.pack.settings import FILE, MAX_SETTINGS_BYTES, SandboxPolicy, Settings, fill_params, read_settings
 from manglecp.pack.skills import MAX_SKILL_BYTES, read_skill
 
 _TRUST_LEVELS: Final = {"schema": Trust.SCHEMA, "policy": Trust.POLICY, "domain": Trust.DOMAIN}
@@ -78,14 +80,15 @@ class _PackReader:
             self._python_missing = self._python is None
         params = {} if self._problems.has_error(FILE) else fill_params(settings, self._params, self._problems)
         sources, fact_files, skills = self._sources(), self._fact_files(), self._skills()
-        actions_file, actions = self._describe("actions", read_actions)
-        externals_file, externals = self._describe("externals", read_externals)
-        param_names = [param.name for param in settings.params]
-        generators_file, generators = self._describe("facts", partial(read_generators, param_names))
+        values = {param.name: params.get(param.name, "") for param in settings.params}
+        actions_file, actions = self._describe("actions", partial(read_actions, values))
+        externals_file, externals = self._describe("externals", partial(read_externals, values))
+        generators_file, generators = self._describe("facts", partial(read_generators, values))
         if not (sources or fact_files or actions or self._problems.any_error):
             fix = "write actions.py or rules/NAME.mg, or begin with: manglecp new NAME"
             self._problems.add("", "a pack has actions or rules", fix=fix)
         self._check_secrets(settings.secrets)
+        self._check_reach(settings, {**externals, **generators, **actions}, actions)
         digest = self._folder.digest(settings.name, governance.digest, params)
         pack = Pack(
             settings=settings,
@@ -121,6 +124,33 @@ class _PackReader:
         for name in sorted(set(declared) - self._secret_files.keys()):
             message = f"secrets.{name}: no action, external predicate or fact generator takes it"
             self._problems.warn(FILE, message, fix="remove it")
+
+    def _check_reach(
+        self,
+        settings: Settings,
+        functions: Mapping[str, ActionDescription | ExternalDescription | GeneratorDescription],
+        actions: Mapping[str, ActionDescription],
+    ) -> None:
+        """Report destinations that are missing or not allowed, and writable folders that an action cannot write."""
+        allowed = self._sandbox.egress
+        for name, function in functions.items():
+            for destination in () if allowed is None else sorted({*function.egress} - {*allowed}):
+                fix = f'add "{destination}" to allow in [egress] of server.toml'
+                self._problems.add("", f"{name} connects to {destination}, which the operator does not allow", fix=fix)
+        is_open = settings.sandbox in ("none", "standard")  # these profiles permit every connection
+        folders = [param.name for param in settings.params if param.writable]
+        for name, action in actions.items():
+            if not is_open and not action.egress and not NETWORK.isdisjoint(action.effects):
+                message = f"{name}: it has the effect 'network', and no egress: it could not connect to anything"
+                fix = 'name its destinations: @action(effects=["network"], egress=["HOST:PORT"])'
+                self._problems.add("actions.py", message, fix=fix)
+            if folders and action.mutates and "database" in action.effects and FILE_WRITING.isdisjoint(action.effects):
+                message = f"{name}: it cannot write params.{folders[0]}: its effects do not include 'filesystem'"
+                self._problems.warn("actions.py", message, fix="add 'filesystem', or ignore this for a remote database")
+        writing = [each for each in actions.values() if each.mutates and not FILE_WRITING.isdisjoint(each.effects)]
+        if folders and actions and not writing:
+            message = f"params.{folders[0]} is writable for no action: only for those with the effect 'filesystem'"
+            self._problems.warn(FILE, message, fix="add 'filesystem' to the effects of an action, or remove writable")
 
     def _raise_if_errors(self, pack: Pack) -> None:
         """Raise :class:`PackError` if there are errors, with the syntax errors of the rules too."""

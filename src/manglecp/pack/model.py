@@ -19,6 +19,10 @@ from manglecp.pack.interpreter import PythonEnvironment
 from manglecp.pack.secrets import SecretUse
 from manglecp.pack.settings import Settings
 
+FILE_WRITING: Final = frozenset({"filesystem", "filesystem_write", "filesystem_delete", "destructive"})
+"""The effects of actions that may write folders which are params of the pack."""
+NETWORK: Final = frozenset({"network", "network_io"})
+"""The effects of actions that connect to other machines."""
 _PREDICATE: Final = r"[a-z][A-Za-z0-9_]*"
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
 
@@ -51,6 +55,7 @@ class ActionDescription:
     idempotent: bool = False
     timeout: float | None = None  # seconds
     spawn: tuple[str, ...] = ()  # programs that the action may start
+    egress: tuple[str, ...] = ()  # destinations, HOST:PORT, that the action may connect to
     preview: str | None = None
     """The name of the read-only action whose result approvers see."""
     previewed: frozenset[str] = frozenset()
@@ -76,6 +81,7 @@ class ExternalDescription:
     arguments: tuple[Annotated[str, Meta(pattern=r"\A[A-Z][A-Za-z0-9_]*\Z")], ...] = ()
     aid: str = ""
     secrets: tuple[SecretUse, ...] = ()
+    egress: tuple[str, ...] = ()
 
     @property
     def arity(self) -> int:
@@ -101,6 +107,7 @@ class GeneratorDescription:
     cache: bool = False  # whether the generator gets a folder that outlives its process
     spawn: tuple[str, ...] = ()  # programs that the generator may start
     secrets: tuple[SecretUse, ...] = ()
+    egress: tuple[str, ...] = ()
 
 
 class PythonFile(NamedTuple):
@@ -158,6 +165,16 @@ class Pack:
     def writable(self) -> tuple[str, ...]:
         """The absolute paths of folder params that the pack's actions may write, and hosts without effects may read."""
         return self._folders(writable=True)
+
+    @property
+    def egress(self) -> dict[str, tuple[str, ...]]:
+        """The functions of the pack that connect to other machines, by name, and their destinations."""
+        functions: dict[str, ActionDescription | ExternalDescription | GeneratorDescription] = {
+            **self.externals,
+            **self.generators,
+            **self.actions,
+        }
+        return {name: functions[name].egress for name in sorted(functions) if functions[name].egress}
 
     def _folders(self, *, writable: bool) -> tuple[str, ...]:
         folders = [param for param in self.settings.params if param.kind == "folder" and param.writable is writable]

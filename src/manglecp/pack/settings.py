@@ -39,6 +39,10 @@ class SandboxPolicy:
     """Start hosts with the mechanisms that the Linux kernel supports, even if some of the profile are missing."""
     allow_weaker: bool = False
     """Use the profile ``none`` or ``standard`` where the pack requests it."""
+    egress: tuple[str, ...] | None = None
+    """The only destinations that a pack may declare; None: every destination."""
+    private: tuple[str, ...] = ()
+    """Destinations whose names may have a private address."""
 
     def weaker(self, requested: Profile) -> Profile | None:
         """Return the requested profile if it is ``none`` or ``standard`` and the operator allows these, else None.
@@ -49,7 +53,10 @@ class SandboxPolicy:
         return requested if self.allow_weaker and requested in ("none", "standard") else None
 
     def host_options(self, profile: Profile) -> tuple[str, ...]:
-        return ("--degrade",) if self.degrade and profile != "none" else ()
+        if profile == "none":
+            return ()
+        private = (word for destination in self.private for word in ("--private", destination))
+        return (*(("--degrade",) if self.degrade else ()), *private)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

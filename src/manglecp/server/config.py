@@ -13,8 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
+from manglecp.base.destination import canonical_destinations
 from manglecp.base.text import parse_age
-from manglecp.pack import PackError, Problems, SecretSource, TomlTable, read_secret_sources, read_toml
+from manglecp.pack import (
+    PackError,
+    Problems,
+    SandboxPolicy,
+    SecretSource,
+    TomlTable,
+    read_secret_sources,
+    read_toml,
+)
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _MAX_FILE_BYTES: Final = 65_536
@@ -22,6 +31,7 @@ _HOUR_MS: Final = 3_600_000
 _MIN_CLAIM_MS: Final = 1_000
 """Three heartbeats within this time renew the ownership of a run: a busy machine could miss them in a shorter time."""
 _WORD: Final = re.compile(r"\S{1,64}")
+_ONE_WORD: Final = re.compile(r"\S{1,300}")
 _PATH_PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 
@@ -81,10 +91,22 @@ class ServerSettings:
     """Whether decisions are also written to the server's log, without their inputs and reasons."""
     base: str = ""
     """The prefix of the paths of messages, such as ``/evaluate``."""
+    egress: tuple[str, ...] | None = None
+    """The only destinations that a pack may declare. None: every destination."""
+    private: tuple[str, ...] = ()
+    """Destinations of packs whose names may have a private address."""
     trusted_proxies: tuple[Network, ...] = ()
     """Proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are trusted."""
     secrets: Mapping[str, SecretSource] = field(default_factory=dict, repr=False)
     """The sources of the pack's secrets, by name; for others, the environment variable of the same name."""
+
+    def restrict(self, policy: SandboxPolicy) -> SandboxPolicy:
+        """Return the policy for the hosts of a pack with the destinations that these settings allow."""
+        return replace(
+            policy,
+            egress=policy.egress if self.egress is None else self.egress,
+            private=(*policy.private, *self.private),
+        )
 
     def divide_rates(self, processes: int) -> ServerSettings:
         """Return the settings of each of several processes: its share of the rates, and all other limits in full."""
@@ -135,7 +157,7 @@ def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSet
     root = read_toml(file, text, problems)
     rates, load, sessions = root.section("rates"), root.section("load"), root.section("sessions")
     states, worker, http = root.section("states"), root.section("worker"), root.section("http")
-    decisions, secrets = root.section("decisions"), root.section("secrets")
+    decisions, egress, secrets = root.section("decisions"), root.section("egress"), root.section("secrets")
     settings = ServerSettings(
         identity_rate=_rate(rates, "identity", default.identity_rate),
         peer_rate=_rate(rates, "peer", default.peer_rate),
@@ -158,13 +180,15 @@ def parse_server_settings(file: str, text: str, problems: Problems) -> ServerSet
         keep_decisions_ns=_age(decisions, "keep", default.keep_decisions_ns),
         decision_content=decisions.choice("content", default.decision_content, ("full", "digests")),  # type: ignore[arg-type]  # one of these
         log_decisions=decisions.flag("log", default.log_decisions),
+        egress=_destinations(egress, "allow") if "allow" in egress else None,
+        private=_destinations(egress, "private"),
         base=http.text(
             "base", default.base, pattern=_PATH_PREFIX, takes="a path such as /api, without a slash at its end"
         ),
         trusted_proxies=_networks(http, "trusted_proxies"),
         secrets=read_secret_sources(secrets),
     )
-    for section in (rates, load, sessions, states, worker, decisions, http, root):
+    for section in (rates, load, sessions, states, worker, decisions, egress, http, root):
         section.finish()  # reports unknown keys
     return settings
 
@@ -181,6 +205,14 @@ def _age(section: TomlTable, key: str, default: int) -> int:
     if age is None:
         section.report(key, "takes a number of days, hours or minutes, such as 90d, 12h or 30m")
     return age or default
+
+
+def _destinations(section: TomlTable, key: str) -> tuple[str, ...]:
+    try:
+        return canonical_destinations(section.texts(key, _ONE_WORD, "a destination HOST:PORT"))
+    except ValueError as error:
+        section.report(key, str(error))
+        return ()
 
 
 def _networks(section: TomlTable, key: str) -> tuple[Network, ...]:

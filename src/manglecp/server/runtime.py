@@ -58,8 +58,9 @@ async def open_core(
     ``open_store`` is called in a thread. ``outline``: the pack's settings, if the caller has read them. ``clock``
     returns the time of invocations in nanoseconds.
     """
-    auth = auth or AuthConfig()
-    if settings is not None and settings.secrets:
+    auth, settings = auth or AuthConfig(), settings or ServerSettings()
+    options = replace(options, sandbox=settings.restrict(options.sandbox))
+    if settings.secrets:
         options = replace(options, secrets=SecretProvider(settings.secrets))
     async with AsyncExitStack() as stack:
         # At most one store, opened with the first revision: the manifest does not wait for the store.

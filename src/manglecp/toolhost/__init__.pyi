@@ -1,5 +1,6 @@
 from .action_hosts import (
     containment_problem as containment_problem,
+    diagnose_sandbox as diagnose_sandbox,
     profile_of as profile_of,
     serve_actions as serve_actions,
 )

@@ -17,13 +17,14 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from manglecp.pack import (
+    FILE_WRITING,
     ActionDescription,
     Folder,
     ListingError,
@@ -42,9 +43,7 @@ from manglecp.toolhost.dispatch.launch import EVERY, TIMEOUT_VARIABLE, HostComma
 from manglecp.toolhost.dispatch.messages import DispatchError
 from manglecp.toolhost.dispatch.pool import PoolOptions
 from manglecp.toolhost.leases import Audit
-from manglecp.toolhost.sandbox import CONTAINED, measure
-
-_FILE_WRITING: Final = frozenset({"filesystem", "filesystem_write", "filesystem_delete", "destructive"})
+from manglecp.toolhost.sandbox import CONTAINED, PROFILES, REMEDIES, Policy, measure
 
 
 class HostRights(NamedTuple):
@@ -53,6 +52,7 @@ class HostRights(NamedTuple):
     may_start_programs: bool
     may_write_folders: bool  # those that the settings of the pack name as writable
     may_change: bool  # whether it may write the workspace, and do what a weaker profile permits
+    egress: tuple[str, ...]
     concurrency: int = 1  # not a right: the number of calls that the host works on at the same time
 
 
@@ -75,10 +75,11 @@ def group_actions(
     has_writable_folders = bool(pack.writable)
     groups: dict[HostRights, list[str]] = {}
     for action in pack.actions.values():
-        writes = has_writable_folders and action.mutates and not _FILE_WRITING.isdisjoint(action.effects)
+        writes = has_writable_folders and action.mutates and not FILE_WRITING.isdisjoint(action.effects)
         starts = may_start(action)
+        may_change = anything_changeable and not must_only_read(action)
         concurrency = 1 if starts else action.concurrency  # a host that starts programs serves one call
-        rights = HostRights(starts, writes, anything_changeable and not must_only_read(action), concurrency)
+        rights = HostRights(starts, writes, may_change, action.egress, concurrency)
         groups.setdefault(rights, []).append(action.aid)
     return dict(sorted(groups.items()))
 
@@ -210,6 +211,7 @@ def _action_profiles(pack: Pack) -> dict[str, ActionProfile]:
             inputs_schema=action.input_schema,
             spawn=action.spawn,
             secrets=action.secrets,
+            egress=action.egress,
         )
     return profiles
 
@@ -255,3 +257,14 @@ def profile_of(
 def containment_problem(profile: Profile) -> str | None:
     """Return why hosts of this profile get no PID namespace here; None if they get one, or do not need one."""
     return measure(profile).missing_mechanisms.get("pid_namespace") if profile in CONTAINED else None
+
+
+def diagnose_sandbox() -> Iterator[tuple[Profile, dict[str, tuple[str, str]]]]:
+    """Yield the mechanisms of each sandbox profile: why one is missing here, and what enables it, or empty texts."""
+    for profile in PROFILES[1:]:  # without the profile none
+        measured = measure(profile, Policy(egress=("api.github.com:443",) if profile != "standard" else ()))
+        missing = measured.missing_mechanisms
+        mechanisms = dict.fromkeys(map(str, measured.active_mechanisms), ("", ""))
+        for name, reason in missing.items():
+            mechanisms[name] = (reason.partition("; ")[0], REMEDIES.get(name, ""))
+        yield profile, mechanisms

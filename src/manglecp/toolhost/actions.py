@@ -41,6 +41,7 @@ _TIERS: Final = {
     "process_spawn": SYSTEM,
     "dynamic_library_load": DANGEROUS,
 }
+_NETWORK_EFFECTS: Final = frozenset({"browser", "network", "network_io"})
 _REMOTE_EFFECTS: Final = frozenset({"browser", "network"})
 _POSSIBLY_READ_ONLY: Final = frozenset({"filesystem", "database"}) | _REMOTE_EFFECTS
 _PROGRAM_EFFECTS: Final = frozenset({"process", "proc_exec", "process_spawn"})
@@ -106,6 +107,7 @@ class Declaration(NamedTuple):
     """The description of an external predicate, see :func:`external`."""
     generator: dict[str, Any] | None = None
     """The description of a fact generator, see :mod:`.generator`."""
+    egress: tuple[str, ...] = ()
 
 
 def action(
@@ -116,6 +118,7 @@ def action(
     timeout: float | None = None,
     mutates: bool = True,
     spawn: Iterable[str] = (),
+    egress: Iterable[str] = (),
     version: int = 1,
     deterministic: bool = False,
     tags: Iterable[str] = (),
@@ -130,17 +133,18 @@ def action(
         def apply_patch(path: str, patch: str, *, dry_run: bool = False) -> PatchResult: ...
 
     ``effects`` are required: they decide the lease tier. ``mutates=False`` declares the action read-only, with the
-    programs that it starts; ``timeout`` is in seconds; ``spawn`` names the only binaries that it may execute, by
-    name or absolute path; ``version`` is the last part of its action id. ``reversible`` declares that its effects can
-    be undone, ``idempotent`` that a second call with the same input changes nothing more. ``deterministic`` declares
-    that the same input and slots give the same result; ``replay_inputs`` names what else the result depends on; a
-    client can select actions by their ``tags``. ``preview`` names a read-only action that runs before approval, with
-    those inputs of the declared action that the preview has parameters for. Approvers see the result of the preview,
-    and members of this result that are parameters of the declared action become its inputs. ``tool=False``: the action
-    does not become a tool of the same name if no rule makes it a step. ``concurrency`` is the number of calls of an
-    ``async def`` action that one host serves at the same time, if the action starts no programs.
+    programs that it starts; ``timeout`` is in seconds; ``spawn`` names the only binaries that it may execute, by name
+    or absolute path; ``egress`` names the only destinations that it may connect to, as HOST:PORT; ``version`` is the
+    last part of its action id. ``reversible`` declares that its effects can be undone, ``idempotent`` that a second
+    call with the same input changes nothing more. ``deterministic`` declares that the same input and slots give the
+    same result; ``replay_inputs`` names what else the result depends on; a client can select actions by their ``tags``.
+    ``preview`` names a read-only action that runs before approval, with those inputs of the declared action that the
+    preview has parameters for. Approvers see the result of the preview, and members of this result that are parameters
+    of the declared action become its inputs. ``tool=False``: the action does not become a tool of the same name if no
+    rule makes it a step. ``concurrency`` is the number of calls of an ``async def`` action that one host serves at the
+    same time, if the action starts no programs.
     """
-    lists = {"effects": effects, "spawn": spawn, "tags": tags, "replay_inputs": replay_inputs}
+    lists = {"effects": effects, "spawn": spawn, "egress": egress, "tags": tags, "replay_inputs": replay_inputs}
     for name, values in lists.items():
         if isinstance(values, str):
             raise TypeError(f"{name} is a list of strings, not a string")
@@ -153,6 +157,9 @@ def action(
     check_programs(spawn)
     if spawn and not starts_programs(effects):
         raise ValueError("spawn: an action that starts programs has the effect 'process'")
+    egress = check_egress(egress)
+    if egress and _NETWORK_EFFECTS.isdisjoint(effects):
+        raise ValueError("egress: an action that connects to other machines has the effect 'network'")
     if deterministic and not replay_inputs and any(effect != "none" for effect in effects):
         raise ValueError("deterministic and with effects: replay_inputs has to name what the result depends on")
     if not 1 <= concurrency <= MAX_CONCURRENCY:
@@ -167,6 +174,7 @@ def action(
         timeout=timeout,
         mutates=mutates,
         spawn=spawn,
+        egress=egress,
         version=version,
         deterministic=deterministic,
         tags=tuple(tags),
@@ -207,6 +215,22 @@ def check_programs(programs: Iterable[str]) -> None:
     for program in programs:
         if not program or ("/" in program and not program.startswith("/")):
             raise ValueError(f"spawn: {program!r} is neither a name nor an absolute path")
+
+
+def check_egress(destinations: Iterable[str]) -> tuple[str, ...]:
+    """Return the destinations in canonical form, and params of the pack, ``{NAME}``. Raises TypeError or ValueError."""
+    if isinstance(destinations, str):
+        raise TypeError("egress is a list of strings, not a string")
+    destinations = tuple(destinations)
+    if not destinations:
+        return ()
+    from manglecp.base.destination import PARAM, canonical_destinations  # rarely needed, and hosts start often
+
+    params = [text for text in destinations if PARAM.fullmatch(text)]
+    try:
+        return (*canonical_destinations(text for text in destinations if text not in params), *params)
+    except ValueError as error:
+        raise ValueError(f"egress: {error}") from None
 
 
 def _attach(function: F, declared: Declaration) -> F:
@@ -260,7 +284,13 @@ _NOT_ROWS: Final = (str, bytes, bytearray, dict)  # iterables that count neither
 
 
 def external(
-    signature: str, *, mode: str, deterministic: bool = True, seconds: float = 5.0, batch: bool = False
+    signature: str,
+    *,
+    mode: str,
+    deterministic: bool = True,
+    seconds: float = 5.0,
+    batch: bool = False,
+    egress: Iterable[str] = (),
 ) -> Callable[[F], F]:
     """Declare a function as an external predicate of the rules.
 
@@ -271,8 +301,9 @@ def external(
     input values. The function gets them as arguments and returns rows of outputs; with one output, a row may be the
     bare value. With ``batch=True`` it gets a list of questions, and returns a list of rows for each. Values are plain
     JSON, as the ``Decl`` of the predicate states. ``deterministic=False`` declares that answers may change; ``seconds``
-    is the time for all questions of one evaluation round. A host serves the function as an action of tier 0. It may be
-    a coroutine function or an async generator function; its questions are then answered one after the other.
+    is the time for all questions of one evaluation round; ``egress`` names the only destinations that the function may
+    connect to, as HOST:PORT. A host serves the function as an action of tier 0. It may be a coroutine function or an
+    async generator function; its questions are then answered one after the other.
     """
     match = _SIGNATURE.fullmatch(signature)
     if match is None:
@@ -284,6 +315,7 @@ def external(
         raise ValueError(f"{predicate}: mode has a + or - for each of the {len(arguments)} arguments")
     if isinstance(seconds, bool) or not 0 < seconds <= _MAX_SECONDS:
         raise ValueError(f"{predicate}: seconds have to be above 0 and at most {_MAX_SECONDS}")
+    destinations = check_egress(egress)
     description = {
         "predicate": predicate,
         "arguments": arguments,
@@ -295,7 +327,9 @@ def external(
     def decorate(function: F) -> F:
         if not hasattr(function, "__code__"):
             raise TypeError(f"{predicate}: external decorates a function")
-        declared = Declaration(tier=SAFE, idempotent=True, timeout=seconds, mutates=False, external=description)
+        declared = Declaration(
+            tier=SAFE, idempotent=True, timeout=seconds, mutates=False, egress=destinations, external=description
+        )
         return serve_with(function, _batch_action(function, mode, batch), declared)
 
     return decorate

@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -55,14 +56,27 @@ def serve_externals(
     shapes = _shapes(pack)
     policy = sandbox or SandboxPolicy()
     profiles = {
-        each.aid: ActionProfile(aid=each.aid, tier=SAFE, idempotent=True, timeout=each.seconds, secrets=each.secrets)
+        each.aid: ActionProfile(
+            aid=each.aid,
+            tier=SAFE,
+            idempotent=True,
+            timeout=each.seconds,
+            secrets=each.secrets,
+            egress=each.egress,
+        )
         for each in pack.externals.values()
     }
     listing = pack_listing(pack, pack.externals_file, profiles)
     profile = policy.weaker(pack.settings.sandbox) or "strict"
-    command = require_command(_FILE, listing.command(os.environ, sandbox=profile, policy=policy, python=pack.python))
+    plugins = []
+    for egress in sorted({each.egress for each in profiles.values()}):  # predicates with the same egress share hosts
+        group = {aid: each for aid, each in profiles.items() if each.egress == egress}
+        command = replace(listing, catalogue=group).command(
+            os.environ, sandbox=profile, policy=policy, python=pack.python
+        )
+        plugins.append(ServedPlugin(group, require_command(_FILE, command)))
     longest_timeout = max(external.seconds for external in pack.externals.values())
-    dispatcher = Dispatcher([ServedPlugin(profiles, command)], size=size, timeout=longest_timeout, secrets=secrets)
+    dispatcher = Dispatcher(plugins, size=size, timeout=longest_timeout, secrets=secrets)
     with contextlib.ExitStack() as stack:
         loop = stack.enter_context(background_loop("externals"))
         wait_for(loop, dispatcher.__aenter__())

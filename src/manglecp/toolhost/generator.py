@@ -21,7 +21,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from typing import Any, Final, NamedTuple, TypeVar
 
 from manglecp.base.coroutines import items_of, run_to_end
-from manglecp.toolhost.actions import COROUTINE_FLAGS, SAFE, Declaration, check_programs, serve_with
+from manglecp.toolhost.actions import COROUTINE_FLAGS, SAFE, Declaration, check_egress, check_programs, serve_with
 from manglecp.toolhost.conversion import encode_json
 
 CACHE: Final = "cache"  # the parameter of a generator that gets the cache folder
@@ -51,13 +51,19 @@ class Progress(NamedTuple):
 
 
 def facts(
-    *predicates: str, every: float = 5.0, seconds: float = 60.0, changes: bool = False, spawn: Iterable[str] = ()
+    *predicates: str,
+    every: float = 5.0,
+    seconds: float = 60.0,
+    changes: bool = False,
+    spawn: Iterable[str] = (),
+    egress: Iterable[str] = (),
 ) -> Callable[[F], F]:
     """Declare a generator function whose facts are added to those of the pack.
 
     ``predicates`` are the predicates of its facts; ``every`` is the pause between passes in seconds; ``seconds`` is the
     time limit of one pass; ``changes`` declares that only the first pass of a process yields all parts, and a later
-    pass only the changed ones; ``spawn`` names the only binaries that a pass may execute, if the operator allows them.
+    pass only the changed ones; ``spawn`` names the only binaries that a pass may execute, if the operator allows them;
+    ``egress`` names the destinations, as HOST:PORT, that the host of the generators may connect to.
     """
     if isinstance(spawn, str):
         raise TypeError("spawn is a list of strings, not a string")
@@ -70,6 +76,7 @@ def facts(
             raise ValueError(f"facts: {name} has to be above {least:g} and at most {_MAX_SECONDS:g}")
     programs = tuple(spawn)
     check_programs(programs)
+    destinations = check_egress(egress)
 
     def decorate(function: F) -> F:
         code = getattr(function, "__code__", None)
@@ -94,7 +101,14 @@ def facts(
         def next_piece_now(pass_id: str, settings: dict[str, str], cache: str | None, **secrets: str) -> dict[str, Any]:
             return run_to_end(next_piece(pass_id, settings, cache, **secrets))
 
-        declared = Declaration(tier=SAFE, timeout=float(seconds), mutates=False, spawn=programs, generator=description)
+        declared = Declaration(
+            tier=SAFE,
+            timeout=float(seconds),
+            mutates=False,
+            spawn=programs,
+            egress=destinations,
+            generator=description,
+        )
         return serve_with(function, next_piece if code.co_flags & COROUTINE_FLAGS else next_piece_now, declared)
 
     return decorate

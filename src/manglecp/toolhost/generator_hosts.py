@@ -82,7 +82,14 @@ def serve_facts(
         return
     folder = _open_cache(pack, cache)
     profiles = {
-        each.aid: ActionProfile(aid=each.aid, tier=SAFE, timeout=each.seconds, spawn=each.spawn, secrets=each.secrets)
+        each.aid: ActionProfile(
+            aid=each.aid,
+            tier=SAFE,
+            timeout=each.seconds,
+            spawn=each.spawn,
+            secrets=each.secrets,
+            egress=each.egress,
+        )
         for each in pack.generators.values()
     }
     listing = pack_listing(pack, pack.generators_file, profiles)

@@ -145,7 +145,10 @@ class PluginAction:
             "inputs_schema": {"$schema": DIALECT, **inputs},
             "outputs_schema": {"$schema": DIALECT, **outputs},
             "tier": declared.tier,
-            "capabilities": {"spawn": list(declared.spawn)},
+            "capabilities": {
+                "spawn": list(declared.spawn),
+                **({"egress": list(declared.egress)} if declared.egress else {}),
+            },
             "reversible": declared.reversible,
             "idempotent": declared.idempotent,
             "mutates": declared.mutates,

@@ -169,3 +169,34 @@ def test_a_program_brings_its_loader(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\n")
     assert list(files_to_execute(str(script))) == [str(script)]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("profile", ["spawn", "strict"])
+def test_egress_permits_tcp_sockets_and_nothing_else(profile: Profile, machine: str) -> None:
+    code = program(profile, PID, machine, may_connect=True)
+
+    def ask_with_egress(call: str, *arguments: int) -> str:
+        padded = (*arguments, *([0] * (6 - len(arguments))))
+        return answer(code, struct.pack("=IIQ6Q", number(call, machine), audit_architecture(machine) or 0, 0, *padded))
+
+    flags = 0o2004000  # SOCK_CLOEXEC, SOCK_NONBLOCK
+    for arguments in [(2, 1), (10, 1), (2, 1 | flags, 6), (10, 1 | flags, 6)]:
+        assert ask_with_egress("socket", *arguments) == "allow"
+    for arguments in [
+        (2, 2),
+        (10, 2),
+        (2, 3),
+        (2, 1, 262),
+        (2, 1, 132),
+        (2, 5),
+        (1, 1),
+        (1, 2),
+        (16, 3),
+        (17, 3),
+        (40, 1),
+    ]:
+        assert ask_with_egress("socket", *arguments) == "EPERM"
+    assert ask_with_egress("connect") == "allow"
+    assert ask_with_egress("bind") == ask_with_egress("shmget") == ask_with_egress("mq_open") == "EPERM"
+    assert program("standard", PID, machine, may_connect=True) == program("standard", PID, machine)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
+from manglecp.base.destination import canonical_destinations
 from manglecp.pack import ListingError, SandboxPolicy, SecretUse, run_listing
 from manglecp.toolhost.actions import DANGEROUS, lease_tier, starts_programs
 from manglecp.toolhost.dispatch.launch import DEFAULT_TIMEOUT, HostCommand, HostOptions, ProgramFinder, library_paths
@@ -39,6 +40,8 @@ class ActionProfile:
     spawn: tuple[str, ...] = ()
     """The programs that the action may start, if the operator allows them."""
     secrets: tuple[SecretUse, ...] = ()
+    egress: tuple[str, ...] = ()
+    """The destinations that the action may connect to."""
 
 
 Catalogue: TypeAlias = Mapping[str, ActionProfile]
@@ -75,7 +78,8 @@ def _profile(aid: str, tool: Mapping[str, Any]) -> ActionProfile:
         idempotent=tool.get("idempotent") is True,
         timeout=float(timeout) if type(timeout) in (int, float) and 0 < timeout <= MAX_TIMEOUT else None,
         inputs_schema=schema if isinstance(schema, dict) else None,
-        spawn=_programs(tool.get("capabilities")),
+        spawn=_capabilities(tool, "spawn"),
+        egress=_destinations(tool),
         secrets=_secrets(tool.get("secrets", [])),
     )
 
@@ -87,9 +91,17 @@ def _secrets(listed: object) -> tuple[SecretUse, ...]:
         raise ListingError("parse_error", "the secrets of a tool are invalid") from None
 
 
-def _programs(capabilities: object) -> tuple[str, ...]:
-    programs = capabilities.get("spawn") if isinstance(capabilities, dict) else None
-    return tuple(name for name in programs if isinstance(name, str)) if isinstance(programs, list) else ()
+def _destinations(tool: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        return canonical_destinations(_capabilities(tool, "egress"))
+    except ValueError:  # forged, or params of a pack
+        return ()
+
+
+def _capabilities(tool: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    capabilities = tool.get("capabilities")
+    names = capabilities.get(kind) if isinstance(capabilities, dict) else None
+    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
 def _tier(tool: Mapping[str, Any]) -> int:
@@ -141,6 +153,7 @@ class Listing:
         if not isinstance(executables, tuple):
             return executables
         libraries = [folder for program in executables for folder in library_paths(program)]
+        options.setdefault("egress", sorted({name for action in self.catalogue.values() for name in action.egress}))
         options["readable"] = (*options.get("readable", ()), *libraries)
         profile = sandbox or ("spawn" if executables else "strict")
         return HostCommand.for_plugin(

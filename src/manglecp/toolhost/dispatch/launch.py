@@ -20,6 +20,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -203,6 +204,8 @@ class HostOptions(TypedDict, total=False):
     """Passed in the environment, which other users cannot read, unlike the command line."""
     single_use: bool | None
     """Whether the host serves one call; None: only if the profile is ``spawn``."""
+    egress: Sequence[str]
+    """Destinations that the host may connect to, in the profiles ``strict`` and ``spawn``."""
     may_fork: bool
     """Whether the profiles ``standard`` and ``spawn`` permit processes; by default they do."""
     concurrency: int
@@ -232,6 +235,7 @@ class HostCommand:
     contained: bool = False
     single_use: bool = False
     concurrency: int = 1
+    egress_option: str | None = None
 
     @classmethod
     def for_plugin(
@@ -259,6 +263,8 @@ class HostCommand:
                 words.append("--read-only")
         if not options.get("may_fork", True) and sandbox in CONTAINED:
             words.append("--no-processes")
+        egress = options.get("egress", ()) if sandbox in ("strict", "spawn") else ()
+        words += [word for destination in egress for word in ("--egress", destination)]
         if (policy := options.get("policy")) is not None:
             words += policy.host_options(sandbox)
         if sha256 is not None:
@@ -272,6 +278,7 @@ class HostCommand:
             lease_key_option="--lease-key-fd",
             progress_option="--progress-fd",
             parent_option="--parent",
+            egress_option="--egress-fd" if egress else None,
             contained=sandbox in CONTAINED,
             single_use=sandbox == "spawn" if single_use is None else single_use,
             concurrency=concurrency,
@@ -289,6 +296,8 @@ class LaunchedHost(NamedTuple):
     process: subprocess.Popen[bytes]
     lease_key: bytes | None
     progress: int | None
+    egress: socket.socket | None = None
+    """The channel to the broker of the host."""
 
 
 def launch(command: HostCommand) -> LaunchedHost:
@@ -302,7 +311,12 @@ def launch(command: HostCommand) -> LaunchedHost:
     inherited_fds: list[int] = []
     progress: int | None = None
     lease_key: bytes | None = None
+    egress: socket.socket | None = None
     try:
+        if command.egress_option is not None:
+            egress, broker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            inherited_fds.append(broker.detach())
+            argv += [command.egress_option, str(inherited_fds[-1])]
         if command.lease_key_option is not None:
             lease_key = secrets.token_bytes(32)
             key_read_end, key_write_end = os.pipe()
@@ -330,11 +344,13 @@ def launch(command: HostCommand) -> LaunchedHost:
     except BaseException:
         if progress is not None:
             os.close(progress)
+        if egress is not None:
+            egress.close()
         raise
     finally:
         for descriptor in inherited_fds:
             os.close(descriptor)
-    return LaunchedHost(process, lease_key, progress)
+    return LaunchedHost(process, lease_key, progress, egress)
 
 
 def _death_signal_setter(parent: int) -> Callable[[], None]:

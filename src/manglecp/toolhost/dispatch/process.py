@@ -28,6 +28,7 @@ from typing import Any, Final
 import msgspec
 
 from manglecp.base.redaction import Redactor, SecretValue
+from manglecp.toolhost.dispatch.egress import BrokerChannel
 from manglecp.toolhost.dispatch.launch import HostCommand, LaunchedHost, launch
 from manglecp.toolhost.dispatch.messages import OnReport, decode
 from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Loss, Request, ResponseReader
@@ -35,6 +36,7 @@ from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Loss, Req
 KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
 CANCEL_GRACE: Final = 1.0  # seconds that a concurrent host has to confirm a cancellation
 STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as the C++ client gives it
+_START: Final = "_start"  # stands for the start of the host where the broker expects the id of a call
 LIFESPAN_GRACE: Final = 10.0  # the same for our own host, which ends its lifespan first
 STDERR_BYTES: Final = 8_192  # the end of stderr that is kept for error messages
 MAX_REPORT_BYTES: Final = 65_536
@@ -81,6 +83,9 @@ class HostProcess:
         self._kill_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._progress = launched_host.progress
+        self._broker = None if launched_host.egress is None else BrokerChannel(launched_host.egress)
+        self._starting = True  # until the first answer: the lifespan of the plugin may connect
+        self._tell_broker(BrokerChannel.begin, _START)
         self._pidfd = os.pidfd_open(self.pid)
         for descriptor in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):  # a bigger pipe is only faster
@@ -139,17 +144,22 @@ class HostProcess:
         self._responses.open(request)
         self._unwritten.append(request)
         self._schedule_wake()
+        if call_id is not None:
+            self._tell_broker(BrokerChannel.begin, call_id)
         self._write()
         try:
             if self._concurrent:
                 await asyncio.wait([answer])  # a cancellation must not cancel the answer, which is awaited below
             else:
                 await answer
+            document = answer.result()
+            if call_id is not None:
+                self._tell_broker(BrokerChannel.explain, call_id, document)
             if last:
                 self._ending = True
                 self._kill()
                 await self.wait()
-            return self._redactor.answer(answer.result())
+            return self._redactor.answer(document)
         except asyncio.CancelledError:
             if request.loss is None:  # else the call is being ended already
                 request.loss = Loss("exception", "the call was cancelled", "cancelled")
@@ -160,6 +170,11 @@ class HostProcess:
             raise
         finally:
             self._schedule_wake()
+            if call_id is not None:
+                self._tell_broker(BrokerChannel.end, call_id)
+            if self._starting:
+                self._starting = False
+                self._tell_broker(BrokerChannel.end, _START)
 
     def _abandon(self, request: Request) -> None:
         """End the call of a request; its loss is set."""
@@ -185,6 +200,14 @@ class HostProcess:
                 if other.loss is None:
                     other.loss, other.suspect = loss, False
             self.end()
+
+    def _tell_broker(self, message: Callable[..., None], *arguments: object) -> None:
+        """Send a message to the broker, or read its reports; end the host if the broker is gone."""
+        if self._broker is not None:
+            try:
+                message(self._broker, *arguments)
+            except (OSError, ValueError):  # a ValueError: the broker sends something else than reports
+                self.end()
 
     def end(self) -> None:
         """Send SIGTERM now and SIGKILL after :data:`KILL_GRACE`, unless the host is ending already."""
@@ -219,8 +242,9 @@ class HostProcess:
         """Return the resident memory of the process; 0 if unknown."""
         try:
             pid = str(self.pid)
-            for _ in range(2 if self._contained else 0):  # from the supervisor to init of the namespace, to the host
-                pid = (Path("/proc") / pid / "task" / pid / "children").read_text().split()[0]
+            # From the supervisor, whose first child may be a broker, to init of the namespace, to the host.
+            for child in (-1, 0) if self._contained else ():
+                pid = (Path("/proc") / pid / "task" / pid / "children").read_text().split()[child]
             return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, ValueError, IndexError):
             return 0
@@ -278,23 +302,28 @@ class HostProcess:
             self._stderr_tail = (self._stderr_tail + data)[-STDERR_BYTES:]
 
     def _read_reports(self) -> None:
+        self._tell_broker(BrokerChannel.read, self._forward_report)
         data = None if self._progress is None else _read_some(self._progress)
         for line in self._reports.feed(data or b""):
             with contextlib.suppress(ValueError):  # noise on this descriptor is ignored
                 self._forward_report(decode(line))
 
-    def _forward_report(self, report: dict[str, Any]) -> None:
-        """Pass on a report that names the call of an open request; drop other reports, and claims about leases."""
+    def _forward_report(self, report: dict[str, Any]) -> bool:
+        """Pass on a report that names the call of an open request; drop other reports, and claims about leases.
+
+        Returns whether the report was passed on.
+        """
         call_id = report.get("call_id")
         request = self._responses.requests.get(call_id) if isinstance(call_id, str) else None
         if request is None or request.on_report is None:
-            return
+            return False
         if report.get("event") not in ("progress", "log"):
-            return
+            return False
         try:
             request.on_report(self._redactor.answer(report))
         except Exception as error:
             self._loop.call_exception_handler({"message": "on_report failed", "exception": error})
+        return True
 
     def _schedule_wake(self) -> None:
         """Wake at the next deadline of an open request; until then, regularly, to read reports.
@@ -363,6 +392,9 @@ class HostProcess:
         if self._progress is not None:
             os.close(self._progress)
             self._progress = None
+        if self._broker is not None:
+            self._broker.close()
+            self._broker = None
         os.close(self._pidfd)
 
     def _lose_request(self, code: int) -> None:

@@ -79,6 +79,11 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
 
             addsitedir(packages)  # its .pth files can contain code, so the host must be sandboxed already
         plugin = load(source)
+        undeclared = None
+        if confinement.profile in ("strict", "spawn"):
+            from manglecp.toolhost.host.destinations import UndeclaredDestinations
+
+            undeclared = UndeclaredDestinations(confinement.egress)
         executor = ActionExecutor(
             reports,
             Signals(),
@@ -86,6 +91,7 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
             temporary,
             ignore_extra_inputs=arguments.ignore_extra_inputs,
             concurrent=arguments.concurrent and mode == "--serve",
+            undeclared=undeclared,
         )
         if plugin.lifespan is not None and mode in _CALLING_MODES:
             executor.start(plugin.lifespan)

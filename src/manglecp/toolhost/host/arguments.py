@@ -19,16 +19,18 @@ USAGE: Final = (
     "usage: manglecp toolhost --list PLUGIN | --run PLUGIN AID | --serve PLUGIN | tool_exec AID\n"
     "       [--sandbox none|standard|spawn|strict [--workspace PATH]... [--read-only] [--no-processes]\n"
     "        [--writable PATH]... [--readable PATH]... [--executable PATH]... [--user UID:GID]\n"
-    "        [--limit NAME=N]... [--degrade]]\n"
+    "        [--limit NAME=N]... [--degrade] [--egress HOST:PORT]... [--private HOST:PORT]... [--egress-fd N]]\n"
     "       [--sha256 HEX] [--lease-key-fd N] [--progress-fd N] [--pipe-leases] [--parent PID]\n"
     "       [--ignore-extra-inputs] [--concurrent] [--packages FOLDER]\n"
 )
-_SINGLE: Final = ("--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent", "--packages")
-_REPEATABLE: Final = ("--workspace", "--writable", "--readable", "--executable", "--limit")
+_SINGLE: Final = (
+    "--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent", "--packages", "--egress-fd",
+)  # fmt: skip
+_REPEATABLE: Final = ("--workspace", "--writable", "--readable", "--executable", "--limit", "--egress", "--private")
 _FLAGS: Final = (
     "--pipe-leases", "--ignore-extra-inputs", "--degrade", "--read-only", "--no-processes", "--concurrent",
 )  # fmt: skip
-_NEED_SANDBOX: Final = (*_REPEATABLE, "--user", "--degrade", "--read-only", "--no-processes")
+_NEED_SANDBOX: Final = (*_REPEATABLE, "--egress-fd", "--user", "--degrade", "--read-only", "--no-processes")
 _LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds", "temporary")
 _PROFILES: Final = ("none", "standard", "spawn", "strict")
 _PLUGIN_VARIABLE: Final = "MANGLECP_TOOLHOST_PLUGIN"  # the plugin of tool_exec, whose command line names no plugin
@@ -61,6 +63,12 @@ class Confinement(NamedTuple):
     """Whether workspaces can only be read."""
     may_fork: bool = True
     """Whether processes can be created and programs started, if the profile permits it."""
+    egress: tuple[str, ...] = ()
+    """Destinations to which connections are allowed."""
+    private: tuple[str, ...] = ()
+    """Destinations that may have a private address."""
+    egress_fd: int | None = None
+    """The descriptor over which dispatch announces calls to the broker, and gets reports of connections."""
 
 
 class Arguments(NamedTuple):
@@ -135,6 +143,8 @@ def _parse_confinement(options: dict[str, list[str]]) -> Confinement:
         raise UsageError(f"{misplaced[0]} needs a sandbox: give --sandbox")
     if profile != "spawn" and "--executable" in options:
         raise UsageError("--executable: only the profile spawn starts programs")
+    if profile == "standard" and "--egress" in options:
+        raise UsageError("--egress: the profile standard permits every destination")
     return Confinement(
         cast("Profile", profile),
         _parse_paths(options, "--workspace"),
@@ -146,7 +156,21 @@ def _parse_confinement(options: dict[str, list[str]]) -> Confinement:
         tuple(dict(map(_parse_limit, options.get("--limit", []))).items()),  # the last value of a repeated limit counts
         "--read-only" in options,
         "--no-processes" not in options,
+        _parse_destinations(options, "--egress"),
+        _parse_destinations(options, "--private"),
+        _parse_descriptor(options, "--egress-fd"),
     )
+
+
+def _parse_destinations(options: dict[str, list[str]], option: str) -> tuple[str, ...]:
+    if option not in options:
+        return ()
+    from manglecp.base.destination import canonical_destinations  # a host without egress does not load it
+
+    try:
+        return canonical_destinations(options[option])
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
 
 
 def _parse_paths(options: dict[str, list[str]], option: str) -> tuple[str, ...]:

@@ -125,6 +125,11 @@ def confine(requested: Confinement, source: Source) -> tuple[dict[str, Any], str
     try:
         if os.getpgrp() != os.getpid():
             os.setpgid(0, 0)
+        if requested.egress:
+            from manglecp.toolhost.host.broker import start_broker
+
+            channel = start_broker(requested.egress, requested.private, requested.egress_fd, requested.user)
+            policy = policy._replace(egress=requested.egress, broker=channel)
         # Without a workspace a relative path must fail: a file in the temporary folder would be lost silently.
         os.chdir(requested.workspace[0] if requested.workspace else "/")
         enforcement = apply(profile, policy, degrade=requested.degrade)

@@ -27,6 +27,8 @@ from manglecp.toolhost.state import Slots, own_slots
 if TYPE_CHECKING:
     import asyncio
     import signal
+
+    from manglecp.toolhost.host.destinations import UndeclaredDestinations
 else:
     import _signal as signal  # the C module behind signal, without its enums
 
@@ -105,7 +107,8 @@ class ActionExecutor:
     ``concurrent``: actions run in the tasks of that loop which await :meth:`call`.
 
     ``settings`` are those of the pack, ``temporary`` the temporary folder of this host, if it has one.
-    ``ignore_extra_inputs``: inputs that an action has no parameter for are dropped, not refused.
+    ``ignore_extra_inputs``: inputs that an action has no parameter for are dropped, not refused. The errors of actions
+    name the ``undeclared`` destinations that a call tried to reach.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class ActionExecutor:
         *,
         ignore_extra_inputs: bool = False,
         concurrent: bool = False,
+        undeclared: UndeclaredDestinations | None = None,
     ) -> None:
         self.concurrent: Final = concurrent
         self._running = 0  # the number of calls
@@ -124,6 +128,7 @@ class ActionExecutor:
         self._state: Any = NO_STATE
         self._lasting_tasks: set[asyncio.Task[Any]] = set()  # those of the lifespan
         self._ignore_extra_inputs = ignore_extra_inputs
+        self._undeclared = undeclared
         self._reports = reports
         self._signals = signals
         self._settings = MappingProxyType(dict(settings))
@@ -197,6 +202,8 @@ class ActionExecutor:
             arguments[tool.context] = Context(slots_of_action, self._reports, fields, self._settings, self._state)
         if self._signals is not None and not self.concurrent:
             self._signals.activate()
+        if self._undeclared is not None and not self._running:
+            self._undeclared.forget()
         returned = False
         self._running += 1
         try:
@@ -213,7 +220,8 @@ class ActionExecutor:
             if os.getpid() != self._process:
                 _end_child(error)
             failure = {**failure_members(error), **({"code": "bad_output"} if returned else {})}
-            outcome = ActionOutcome("TOOL_ERROR", "{}", describe(error), slots, failure)
+            text = describe(error) + ("" if self._undeclared is None else self._undeclared.explain())
+            outcome = ActionOutcome("TOOL_ERROR", "{}", text, slots, failure)
         if os.getpid() != self._process:
             _end_child(None)
         if self._signals is not None and not self.concurrent:

@@ -11,12 +11,13 @@
 Standard library only, and little of it: this is part of the start of every host.
 """
 
-from .policy import Enforcement, Mechanism, PathClosed, Policy, Profile, SandboxUnavailable
+from .policy import REMEDIES, Enforcement, Mechanism, PathClosed, Policy, Profile, SandboxUnavailable
 from .profiles import CONTAINED, PROFILES, apply, measure
 
 __all__ = [
     "CONTAINED",
     "PROFILES",
+    "REMEDIES",
     "Enforcement",
     "Mechanism",
     "PathClosed",

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .kernel import call, prctl
-from .policy import Unsupported
+from .policy import REMEDIES, Unsupported
 from .privileges import death_signal, die_with_parent, refuse_dumps
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ _CLONE_NEWPID = 0x2000_0000
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNAL_STATUS = 128  # added to the number of a signal in an exit status, as by a shell
 _MAX_DESCRIPTORS = 1 << 20
-_HINT = (
-    "set the sysctls user.max_pid_namespaces and user.max_user_namespaces above 0, and where they exist"
-    " kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0"
-)
 
 
 class Uncontained(Unsupported):
@@ -70,7 +66,7 @@ def contain() -> None:
         _run_and_exit(_reap_orphans, host)  # this process is the init of the namespace
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if namespace_error is not None:
-        raise Uncontained(f"{namespace_error}; {_HINT}", temporary)
+        raise Uncontained(f"{namespace_error}; {REMEDIES['pid_namespace']}", temporary)
 
 
 def _run_and_exit(task: Callable[..., int], *arguments: Any) -> NoReturn:

@@ -7,10 +7,11 @@ that a limit on processes concerns this host and not all processes of the user.
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from .kernel import Buffer, address, c_buffer, c_string, call
+from .policy import REMEDIES, Unsupported
 from .shielding import NO_SHIELD, Shield
 
 _CLONE_NEWNS = 0x0002_0000
@@ -27,24 +28,30 @@ _MOUNT_ATTR_NOSUID = 0x2
 _MOUNT_ATTR_NODEV = 0x4
 _MOUNT_ATTR_NOEXEC = 0x8
 _DATA_ONLY = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | _MOUNT_ATTR_NOEXEC  # no programs and no devices
+_CAP_NET_BIND_SERVICE = 10
+_CAP_NET_ADMIN = 12
 _CAP_SYS_ADMIN = 21
 _MAX_FILES = 200_000  # in the temporary folder
 
 
-def may_create() -> bool:
-    """Return whether this process may create namespaces without a user namespace."""
+def may_create(*, network: bool = False) -> bool:
+    """Return whether this process may create namespaces, and set up a ``network``, without a user namespace."""
     with open("/proc/self/status") as file:  # noqa: PTH123  # pathlib would be the slowest import of a host
         (effective,) = (line.split()[1] for line in file if line.startswith("CapEff:"))
-    return os.geteuid() == 0 and bool(int(effective, 16) >> _CAP_SYS_ADMIN & 1)
+    needed = (_CAP_SYS_ADMIN, *((_CAP_NET_ADMIN, _CAP_NET_BIND_SERVICE) if network else ()))
+    return os.geteuid() == 0 and all(int(effective, 16) >> capability & 1 for capability in needed)
 
 
 def enter_user_namespace() -> None:
-    """Enter a user namespace as the same user and group, with all capabilities inside. Raises OSError."""
+    """Enter a user namespace as the same user and group, with all capabilities inside. Raises :class:`Unsupported`."""
     user, group = os.geteuid(), os.getegid()
-    call("unshare", _CLONE_NEWUSER)
-    _write("/proc/self/setgroups", "deny")  # without this the kernel refuses a gid_map of an unprivileged process
-    _write("/proc/self/uid_map", f"{user} {user} 1")
-    _write("/proc/self/gid_map", f"{group} {group} 1")
+    try:
+        call("unshare", _CLONE_NEWUSER)
+        _write("/proc/self/setgroups", "deny")  # without this the kernel refuses a gid_map of an unprivileged process
+        _write("/proc/self/uid_map", f"{user} {user} 1")
+        _write("/proc/self/gid_map", f"{group} {group} 1")
+    except OSError as error:
+        raise Unsupported(f"{error}; {REMEDIES['user_namespace']}") from error
 
 
 def leave_network() -> None:
@@ -73,6 +80,16 @@ def _mount(filesystem: str, folder: str, options: str = "") -> None:
     call("mount", address(name), address(target), address(name), _MS_NOSUID_NODEV_NOEXEC, address(data))
 
 
+def replace_files(files: Mapping[str, str], folder: str) -> None:
+    """Mount files with this content over the paths; ``folder`` is a temporary folder of the mount namespace."""
+    for path, content in files.items():
+        source = f"{folder}/network-file"
+        _write(source, content, os.O_CREAT | os.O_EXCL)
+        address_of_source, target = c_string(source), c_string(path)
+        call("mount", address(address_of_source), address(target), 0, _MS_BIND)
+        os.unlink(source)  # noqa: PTH108  # pathlib would be the slowest import of a host
+
+
 def make_disk_read_only(writable: Iterable[str], shield: Shield = NO_SHIELD) -> None:
     """Make every mount read-only except the given folders without their shielded parts.
 
@@ -98,8 +115,8 @@ def _set_mount_attributes(path: Buffer, *, attributes: int, clear: int = 0, flag
     call("mount_setattr", _AT_FDCWD, address(path), flags, address(change), len(change))
 
 
-def _write(path: str, content: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+def _write(path: str, content: str, flags: int = 0) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o644)
     try:
         os.write(descriptor, content.encode())
     finally:

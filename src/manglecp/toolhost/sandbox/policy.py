@@ -10,6 +10,7 @@ Mechanism = Literal[
     "user_namespace",
     "pid_namespace",
     "network_namespace",
+    "egress",
     "mount_namespace",
     "capabilities",
     "no_new_privs",
@@ -21,6 +22,24 @@ Mechanism = Literal[
     "seccomp",
 ]
 
+_NAMESPACES = (
+    "set the sysctls user.max_pid_namespaces and user.max_user_namespaces above 0, and where they exist"
+    " kernel.unprivileged_userns_clone=1 and kernel.apparmor_restrict_unprivileged_userns=0"
+)
+_IN_CONTAINER = "; in a container, run with --security-opt seccomp=unconfined, or with --cap-add SYS_ADMIN"
+_LANDLOCK = "add landlock to the kernel parameter lsm="
+REMEDIES: Mapping[Mechanism, str] = {
+    "user_namespace": f"{_NAMESPACES}; root also needs CAP_SETFCAP",
+    "pid_namespace": _NAMESPACES,
+    "network_namespace": _NAMESPACES + _IN_CONTAINER,
+    "egress": "see network_namespace; an IPv6 address needs the sysctl net.ipv6.conf.all.disable_ipv6=0",
+    "mount_namespace": f"{_NAMESPACES}{_IN_CONTAINER}; needs Linux 5.12",
+    "landlock_files": f"use Linux 6.2 or newer, and {_LANDLOCK}",
+    "landlock_scopes": f"use Linux 6.12 or newer, and {_LANDLOCK}",
+    "process_limit": "run as another user than root",
+    "seccomp": "use a kernel with CONFIG_SECCOMP_FILTER on x86_64 or aarch64",
+}
+"""The flags and kernel settings that make a mechanism available."""
 MiB = 1 << 20
 
 
@@ -48,6 +67,10 @@ class Policy(NamedTuple):
     """Bytes in the temporary folder, which is held in memory."""
     code: tuple[str, ...] = ()
     """Files and folders of the plugin. They may be read, and never written, not even in a workspace."""
+    egress: tuple[str, ...] = ()
+    """Destinations `HOST:PORT` that `spawn` and `strict` may connect to, in canonical form."""
+    broker: int = -1
+    """The descriptor of the broker of these destinations, over which it gets the listening sockets."""
     may_fork: bool = True
     """Whether `standard` and `spawn` may create processes and start programs; `strict` never may."""
 

@@ -14,7 +14,7 @@ comes last because it refuses system calls that the other steps make.
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from . import containment, landlock, namespaces, privileges, seccomp
 from .landlock import files_to_execute
@@ -59,7 +59,7 @@ def apply(profile: Profile, policy: Policy | None = None, *, degrade: bool = Fal
     active: list[Mechanism] = []
     missing: dict[Mechanism, str] = {}
     temporary: list[str] = []  # the steps append the temporary folders that they create
-    for mechanism, step in _steps(profile, policy, shield, temporary):
+    for mechanism, step in _steps(profile, policy, shield, active, temporary):
         try:
             step()
         except (OSError, Unsupported) as error:
@@ -97,6 +97,11 @@ def _measure_child(argument: str) -> None:
     profile, fields = json.loads(argument)
     policy = Policy._make(tuple(value) if isinstance(value, list) else value for value in fields)
     try:
+        if policy.egress:
+            import socket
+
+            _broker, host = socket.socketpair()
+            policy = policy._replace(broker=host.detach())
         enforcement = apply(profile, policy, degrade=True)
         answer: object = [enforcement.active_mechanisms, dict(enforcement.missing_mechanisms)]
     except BaseException as error:
@@ -105,47 +110,68 @@ def _measure_child(argument: str) -> None:
     os._exit(0)  # a regular exit makes calls that the sandbox forbids
 
 
-def _steps(profile: Profile, policy: Policy, shield: Shield, temporary: list[str]) -> Iterator[_Step]:
-    """Yield each mechanism with its step, which runs before the next is yielded; some steps append to ``temporary``."""
+def _steps(
+    profile: Profile, policy: Policy, shield: Shield, active: Sequence[Mechanism], temporary: list[str]
+) -> Iterator[_Step]:
+    """Yield each mechanism with its step, which runs before the next is yielded; some steps append to ``temporary``.
+
+    ``active`` are the mechanisms whose steps have succeeded so far.
+    """
     isolated = profile != "standard"  # without network, and with a read-only disk
-    contained = False
 
     def contain() -> None:
-        nonlocal contained
         try:
             containment.contain()
-            contained = True
         except containment.Uncontained as error:
             temporary.append(error.temporary)
             raise
 
+    def listen() -> None:
+        if "network_namespace" not in active:  # this would change the loopback device of the machine
+            os.close(policy.broker)
+            raise Unsupported("needs a network namespace")
+        egress.open_listeners(policy.egress, policy.broker)
+
+    def restrict_files() -> None:
+        rules = list(_file_rules(profile, policy, temporary[-1:]))
+        if "egress" in active:
+            paths = (*egress.READABLE, *egress.network_files(policy.egress))
+            rules += [(path, landlock.READ) for path in _existing(paths)]
+        landlock.restrict_files(rules)
+
     def mount() -> None:
         folder = _temporary_folder(policy)
-        namespaces.enter_mount_namespace(folder, policy.temporary, own_processes=contained)
+        namespaces.enter_mount_namespace(folder, policy.temporary, own_processes="pid_namespace" in active)
+        if "egress" in active:
+            namespaces.replace_files(egress.network_files(policy.egress), folder)
         if isolated:
             namespaces.make_disk_read_only((*policy.workspace, folder), shield)
         temporary.append(folder)
 
+    if policy.egress:
+        from . import egress  # loads the socket library, which other hosts do without
     if policy.user is not None:
         user, group = policy.user
         yield "user", lambda: privileges.become(user, group)
-    if not namespaces.may_create():
+    if not namespaces.may_create(network=bool(policy.egress)):
         yield "user_namespace", namespaces.enter_user_namespace
     if profile in CONTAINED:
         yield "pid_namespace", contain
     if isolated:
         yield "network_namespace", namespaces.leave_network
+        if policy.egress:
+            yield "egress", listen
     yield "mount_namespace", mount
     yield "capabilities", privileges.drop_capabilities
     yield "no_new_privs", privileges.refuse_new_privileges
-    yield "landlock_files", lambda: landlock.restrict_files(_file_rules(profile, policy, temporary[-1:]))
+    yield "landlock_files", restrict_files
     if isolated:
         yield "landlock_scopes", landlock.restrict_scopes
     yield "undumpable", privileges.refuse_dumps
     yield "limits", lambda: privileges.limit_resources(policy)
     if isolated:
         yield "process_limit", lambda: privileges.limit_processes(policy)
-    yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid(), policy.may_fork)
+    yield "seccomp", lambda: seccomp.restrict_calls(profile, os.getpid(), policy.may_fork, "egress" in active)
 
 
 def _temporary_folder(policy: Policy) -> str:
@@ -175,9 +201,11 @@ def _file_rules(profile: Profile, policy: Policy, temporary: Iterable[str]) -> I
 def _interpreter_paths() -> Iterator[str]:
     """Yield what late imports read: the standard library, installed packages, shared libraries, this package."""
     python = [f"{prefix}/{folder}" for prefix in prefixes() for folder in dict.fromkeys(("lib", sys.platlibdir))]
-    for path in dict.fromkeys([*python, *_LIBRARIES.split(), PACKAGE]):
-        if os.access(path, os.F_OK):
-            yield path
+    yield from _existing(dict.fromkeys([*python, *_LIBRARIES.split(), PACKAGE]))
+
+
+def _existing(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if os.access(path, os.F_OK)]
 
 
 def _check_policy(policy: Policy) -> None:

@@ -59,6 +59,9 @@ _OWNER_BY_IOCTL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP
 _MODE_CALLS = {1: "chmod fchmod creat mknod mkdir", 2: "fchmodat fchmodat2 open mknodat mkdirat", 3: "openat"}
 _SET_ID = 0o6000  # S_ISUID, S_ISGID
 _AF_UNIX = 1
+_AF_INET = 2
+_AF_INET6 = 10
+_IPPROTO_TCP = 6
 _SOCK_STREAM = 1
 _SOCK_TYPE_MASK = 0xF
 _PRIO_PROCESS = 0
@@ -150,10 +153,13 @@ def _compile_tests(tests: tuple[_Test, ...]) -> Iterator[bytes]:
     yield _instruction(_RETURN, _ALLOW)
 
 
-def program(profile: Profile, own_pid: int, machine: str | None = None, *, may_fork: bool = True) -> bytes:
+def program(
+    profile: Profile, own_pid: int, machine: str | None = None, *, may_fork: bool = True, may_connect: bool = False
+) -> bytes:
     """Return the BPF program for a process with this id; ``machine`` is this machine's architecture by default.
 
     ``may_fork`` is whether ``standard`` and ``spawn`` permit processes and programs; ``strict`` never does.
+    ``may_connect`` is whether ``spawn`` and ``strict`` permit TCP connections; ``standard`` permits every socket.
     """
     may_fork = may_fork and profile != "strict"
     architecture = audit_architecture(machine)
@@ -174,6 +180,10 @@ def program(profile: Profile, own_pid: int, machine: str | None = None, *, may_f
     if not may_fork:
         bodies |= {name: [_instruction(_RETURN, _EPERM)] for name in _PROGRAMS.split()}
     argument_tests = _argument_tests(profile, own_pid, may_fork)
+    if may_connect and profile != "standard":
+        del bodies["connect"]  # only the sockets that may be created here can be connected
+        tcp = (_Test(1, (_SOCK_STREAM,), mask=_SOCK_TYPE_MASK), _Test(2, (0, _IPPROTO_TCP)))
+        argument_tests["socket"] = (_Test(0, (_AF_INET, _AF_INET6)), *tcp)
     bodies |= {name: list(_compile_tests(tests)) for name, tests in argument_tests.items()}
     for name, body in bodies.items():
         call_number = number(name, machine)
@@ -188,8 +198,8 @@ _SET_MODE_FILTER = 1
 _ALL_THREADS = 1  # SECCOMP_FILTER_FLAG_TSYNC
 
 
-def restrict_calls(profile: Profile, own_pid: int, may_fork: bool = True) -> None:
+def restrict_calls(profile: Profile, own_pid: int, may_fork: bool = True, may_connect: bool = False) -> None:
     """Install the filter for all threads and children of this process, for good."""
-    code = c_buffer(program(profile, own_pid, may_fork=may_fork))
+    code = c_buffer(program(profile, own_pid, may_fork=may_fork, may_connect=may_connect))
     sock_fprog = c_buffer(struct.pack("=H6xQ", len(code) // 8, address(code)))  # an instruction has 8 bytes
     call("seccomp", _SET_MODE_FILTER, _ALL_THREADS, address(sock_fprog))

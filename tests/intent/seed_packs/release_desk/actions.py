@@ -7,7 +7,7 @@ def explain(build: int) -> dict[str, str]:
     return {"build": str(build)}
 
 
-@action(effects=["network"])
+@action(effects=["network"], egress=["deploy.test:443"])
 def rerun(build: int) -> dict[str, int]:
     """Start a build again."""
     return {"build": build + 1}
