@@ -59,5 +59,5 @@ def test_the_command_line_is_the_same_host() -> None:
 def test_names_are_replaced() -> None:
     names = {"a.b": "x", "c": [1]}
     assert fill({"<a.b>": ["<a.b>-<a.b>", "<c>", 3]}, names) == {"x": ["x-x", [1], 3]}
-    with pytest.raises(KeyError):
+    with pytest.raises(AssertionError, match="unknown name other"):
         fill("<other>", names)
