@@ -117,7 +117,8 @@ class DerivationOrder:
             while instance is None and not is_all:
                 instances, is_all = self._expand(fact, limit)
                 before = _round(fact, rounds)
-                instance = next((one for one in instances if self._is_earlier(one, before, rounds)), None)
+                earlier = [one for one in instances if self._is_earlier(one, before, rounds)]
+                instance = min(earlier, key=lambda one: one.order_key, default=None)
                 limit *= 8
         if instance is None:
             return None, []
@@ -149,7 +150,7 @@ class DerivationOrder:
         """Return facts that satisfy a premise; in the component of ``rounds``, the fact that was derived first."""
         if support.literal.atom.key in rounds:
             facts = (option.facts[0] for option in support.options)
-            return [min(facts, key=lambda fact: self._round_or_given(fact, rounds))]
+            return [min(facts, key=lambda fact: (self._round_or_given(fact, rounds), fact.text))]
         option = support.options[0]
         if option.demand.whole is None:
             return option.facts[:1]

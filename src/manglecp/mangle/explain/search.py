@@ -102,8 +102,7 @@ class Search:
         next_layer = dict.fromkeys(goals)
         while next_layer:
             layer = [fact for fact in next_layer if fact not in expansion and self._needs_proof(fact)]
-            if len(layer) > work:
-                layer.sort(key=self.text)
+            layer.sort(key=self.text)  # the work may end within the layer
             next_layer = {}
             for fact in layer:
                 if work <= 0:
@@ -138,10 +137,11 @@ class Search:
         def improve(fact: Fact) -> bool:
             choices = [choice for one in expansion.get(fact, ()) if (choice := self._choice(one)) is not None]
             best = min(choices, key=lambda choice: choice.rank, default=LEAF)
-            if best is LEAF or (fact in self.best and self.best[fact].rank <= best.rank):
+            known = self.best.get(fact)
+            if best is LEAF or (known is not None and known.rank < best.rank):
                 return False
-            self.best[fact] = best
-            return True
+            self.best[fact] = best  # of the same rank, with premises that may have been proved since
+            return known is None or known.rank != best.rank
 
         settle(reversed(expansion), readers, improve)
 
