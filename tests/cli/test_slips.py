@@ -99,7 +99,7 @@ def test_a_module_that_is_not_there(run: Run, desk: Path) -> None:
     actions.write_text("import nothing_like_it\n" + actions.read_text())
     done = run("check", "desk")
     assert "actions.py:1: ModuleNotFoundError" in done.stderr
-    assert "fix: install the package into the Python environment of manglecp, or put the module into" in done.stderr
+    assert "put the module into the pack, or give the pack an environment of its own" in done.stderr
     (desk / "nothing_like_it.py").write_text("")
     assert run("check", "desk").exit_code == 0
 

@@ -382,7 +382,7 @@ class _Loader:
             path = Path(path_text)
             is_inside = self.pack.folder and path.is_relative_to(self.pack.folder)
             name = str(path.relative_to(self.pack.folder)) if is_inside else path.name
-            if is_inside and path_text not in self.pack.fact_digests:  # it could not be read, which is reported
+            if is_inside and not path.is_file():  # a pipe, or a removed file, which is reported
                 self.all_readable = False
                 continue
             try:

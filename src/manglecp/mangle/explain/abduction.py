@@ -169,7 +169,7 @@ class Abduction:
     def _satisfy(self, literal: Literal, row: Row, sets: MinimalSets) -> None:
         """Add the sets under which a premise holds, as far as the tables are filled."""
         for state in self._assume_premise(literal, State(row), raw=None, progress=sets):
-            for bound_state in self._bind_pending(state):
+            for bound_state in self._bind_pending(state, visible=()):
                 sets.add(bound_state.assumed)
 
     def _table(self, key: Key, pattern: Pattern) -> Table:
@@ -263,7 +263,9 @@ class Abduction:
             self.effort.spend(len(states))
             if not states:
                 return []
-        return _distinct(bound_state for state in states for bound_state in self._bind_pending(state))
+        transforms, head = shape.rule.clause.transforms, shape.rule.head
+        visible = None if transforms else {v.name for v in term_variables(*head.args)}
+        return _distinct(s for state in states for s in self._bind_pending(state, visible=visible))
 
     def _pass_premise(self, premise: Premise, state: State, raw: RawKey, progress: MinimalSets) -> Iterator[State]:
         """Yield the states after a premise that the model or assumptions satisfy."""
@@ -359,17 +361,24 @@ class Abduction:
         else:
             yield from (bound_state for bound_state, _ in self._facts(pending, state))
 
-    def _bind_pending(self, state: State, names: Container[str] | None = None) -> Iterator[State]:
-        """Yield the states in which the pending premises have facts; with ``names`` those with these variables."""
+    def _bind_pending(
+        self, state: State, names: Container[str] | None = None, *, visible: Container[str] | None = None
+    ) -> Iterator[State]:
+        """Yield the states in which the pending premises have facts; with ``names`` those with these variables.
+
+        ``visible`` are the variables whose values other premises or the head use; None for all.
+        """
         for pending in state.pending:
             if names is None or any(name in names for name in pending.free_variables(state.row)):
                 rest = state._replace(pending=tuple(p for p in state.pending if p is not pending))
-                for bound_state, _ in self._facts(pending, rest):
-                    yield from self._bind_pending(bound_state, names)
+                for bound_state, _ in self._facts(pending, rest, visible):
+                    yield from self._bind_pending(bound_state, names, visible=visible)
                 return
         yield state
 
-    def _facts(self, pending: PendingGoal, state: State) -> Iterator[tuple[State, Fact]]:
+    def _facts(
+        self, pending: PendingGoal, state: State, visible: Container[str] | None = None
+    ) -> Iterator[tuple[State, Fact]]:
         """Yield the states in which an addable fact satisfies a premise, with that fact."""
         key, terms = pending.literal.atom.key, pending.literal.atom.args
         columns: list[tuple[Value, ...]] = []
@@ -377,7 +386,8 @@ class Abduction:
         for position, term in enumerate(terms):
             if isinstance(term, Variable) and term.name not in state.row and (term.anonymous or term.name not in names):
                 names.append(term.name)
-                columns.append(self.candidates.column(key, position))
+                interchangeable = term.anonymous or (visible is not None and term.name not in visible)
+                columns.append(self.candidates.column(key, position, interchangeable=interchangeable))
         for values in itertools.product(*columns):
             self.effort.spend()
             next_values = iter(values)

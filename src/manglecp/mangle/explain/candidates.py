@@ -93,8 +93,8 @@ class Candidates:
     def _known_values(self) -> frozenset[Value]:
         return frozenset(self.constants)
 
-    def column(self, key: Key, position: int) -> tuple[Value, ...]:
-        """Return the candidate values of an argument."""
+    def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:  # noqa: ARG002
+        """Return the candidate values of an argument; it is ``interchangeable`` if no other premise uses the value."""
         self.chose_values = True
         values = self._columns.get((key, position))
         if values is None:
@@ -193,6 +193,7 @@ class CallerCandidates(Candidates):
         self.preferred = frozenset(value for fact in session[:MAX_SESSION_FACTS] for value in fact.args)
         self.has_refused_fact = False  # whether a fact was refused because of an unknown value
         self._sampled: set[tuple[Key, int]] = set()  # positions whose values were sampled
+        self._distinguished: set[tuple[Key, int]] = set()  # positions at which other values could have succeeded
         self._column_values: dict[tuple[Key, int], dict[Value, None]] = {}
         for rule in rules:
             self._collect_values(rule)
@@ -258,8 +259,10 @@ class CallerCandidates(Candidates):
         values = dict.fromkeys((*self._column_values.get((key, position), ()), *self._default_values()))
         return sorted(values, key=order_key)
 
-    def column(self, key: Key, position: int) -> tuple[Value, ...]:
+    def column(self, key: Key, position: int, *, interchangeable: bool = False) -> tuple[Value, ...]:
         self._sampled.add((key, position))
+        if not interchangeable:
+            self._distinguished.add((key, position))
         return super().column(key, position)
 
     def accepts(self, key: Key, args: Args) -> bool:
@@ -279,7 +282,7 @@ class CallerCandidates(Candidates):
         return all(
             bool(values := [fact.args[position] for fact in set_facts if fact.key == key])
             and all(v in _WILDCARDS for v in values)
-            for key, position in self._sampled
+            for key, position in self._distinguished
         )
 
 
