@@ -164,11 +164,11 @@ def test_deadlines() -> None:
     watchdog = Watchdog()
     passed: list[int] = []
     done = threading.Event()
-    watchdog.after(0.06, done.set)
+    watchdog.after(0.8, done.set)
     dropped = [watchdog.after(60, done.set) for _ in range(200)]
-    for number, seconds in enumerate((0.04, 0.02, 0.03)):
+    for number, seconds in enumerate((0.3, 0.1, 0.2)):
         watchdog.after(seconds, partial(passed.append, number))
-    early = watchdog.after(0.01, partial(passed.append, -1))
+    early = watchdog.after(0.05, partial(passed.append, -1))
     watchdog.drop(early)
     for number in dropped:
         watchdog.drop(number)
