@@ -147,7 +147,7 @@ def interval(t: Any, schema: Schema, now: int | None = None) -> mangle.Interval 
             end = mangle.INT_MAX if times["end"] == UNBOUNDED else instant(times["end"], now)
     if schema.untimed_now and now is not None and start <= now:
         end = min(end, now)
-        start = end if start == mangle.INT_MIN else start  # without a known start, the fact says nothing about the past
+        start = end if start == mangle.INT_MIN else start  # an unbounded start states nothing about the past
     if (start, end) == (mangle.INT_MIN, mangle.INT_MAX):
         return None
     return checked_interval(start, end, schema)
