@@ -99,11 +99,7 @@ def _encode(text: str) -> Iterator[str]:
     yield from (line for line in text.splitlines() if len(line) >= MIN_LENGTH)
     yield from (repr(text)[1:-1], ascii(text)[1:-1], repr(data)[2:-1])
     yield from (text, quote(text), quote(text, safe=""), quote_plus(text))
-    for offset, start in (
-        (0, 0),
-        (1, 2),
-        (2, 3),
-    ):  # the number of bytes before the value, and of the characters that depend on these bytes
+    for offset, start in ((0, 0), (1, 2), (2, 3)):  # bytes before the value, and characters that depend on them
         end = -1 if (offset + len(data)) % 3 else None  # the last character depends on the byte after the value
         for encode in (b64encode, urlsafe_b64encode):
             yield encode(bytes(offset) + data).decode().rstrip("=")[start:end]

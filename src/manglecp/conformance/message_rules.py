@@ -221,9 +221,7 @@ def _check_http(answer: ServerMessage) -> Iterator[Observation]:
     if isinstance(code, str) and code in CODE_ROWS:
         status = CODES[code].status
         rows = [CODE_ROWS[code]]
-        if status in _STATUS_ROWS and not code.startswith(
-            "confirmation"
-        ):  # TRANS-17 applies to the codes of authentication only
+        if status in _STATUS_ROWS and not code.startswith("confirmation"):  # TRANS-17: authentication only
             rows.append(_STATUS_ROWS[status])
         for row in rows:
             yield Observation(row, answer.status == status, f"status {status} for {code}", answer.status)

@@ -60,7 +60,7 @@ class PlannedIntent(PlanTable, frozen=True, kw_only=True):
     expects: tuple[str, ...] = ()  # tools that must be offered
     absent: tuple[str, ...] = ()  # tools that must not be offered
     rivals: tuple[tuple[str, str], ...] = ()  # pairs of tools of which at most one is offered
-    needs: tuple[tuple[str, str], ...] = ()  # pairs: a tool, and the tool without which it is not offered
+    needs: tuple[tuple[str, str], ...] = ()  # pairs: a tool, and a second tool without which the first is not offered
     skills: tuple[str, ...] = ()  # ids of skills that must come with the tools
     no_skills: tuple[str, ...] = ()  # ids of skills that must not come with the tools
 

@@ -250,7 +250,7 @@ class PolicyKind(NamedTuple):
     """One kind of policy document."""
 
     digest_field: str  # the field of the call spec with its digest
-    drift_class: FailClass  # raised if the digest of the document differs
+    drift_class: FailClass  # the class of the finding if the digest of the document differs
     read: Reader[Any] = lambda _: None  # returns the terms that the document supplies; None by default
 
 

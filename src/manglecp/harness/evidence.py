@@ -172,9 +172,7 @@ _STATUS_WORDS: Final[dict[str | None, Status]] = {
 def _read_status(row: dict[str, Any]) -> Status:
     value = row.get("status")
     word = read_member(row, "status", read_word)
-    if word is None and (
-        value is None or type(value) is str
-    ):  # without a status, the presence of error members decides
+    if word is None and (value is None or type(value) is str):  # without a status, error members decide
         has_error = reader_of(_ErrorMembers)(row) != _ErrorMembers() or isinstance(row.get("rawError"), dict)
         return "error" if has_error else "ok"
     if word not in _STATUS_WORDS:

@@ -136,9 +136,7 @@ class WireError(Exception):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """Return a suggestion, or None if no name is similar. ``known`` must have only names that the client may see."""
-    similar = (
-        closest_match(word, known) if len(word) <= _MAX_WORD_LENGTH else None
-    )  # the cost of a search grows with the length
+    similar = closest_match(word, known) if len(word) <= _MAX_WORD_LENGTH else None  # the cost grows with the length
     return None if similar is None else f"Did you mean '{similar}'?"
 
 

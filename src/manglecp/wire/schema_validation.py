@@ -102,9 +102,7 @@ def _reference_visits(value: Any, schema: dict[str, Any]) -> float:
 
     A pair that is reached on several paths counts for each path, but is computed once.
     """
-    visits: dict[
-        tuple[int, int], int
-    ] = {}  # by the id() of subschema and value: the visits of the pair and of its children
+    visits: dict[tuple[int, int], int] = {}  # by the ids of a pair, with its children
     # Pairs to compute. A pair gets its child pairs when these are pushed on the stack above it.
     stack: list[tuple[Any, Any, list[tuple[Any, Any]] | None]] = [(schema, value, None)]
     while stack:

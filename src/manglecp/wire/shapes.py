@@ -58,7 +58,7 @@ class Shape:
     value = _part(types.MapType, "value")
 
     @cached_property
-    def fraction(self) -> bool:
+    def allows_fraction(self) -> bool:
         """Whether a JSON number with a fraction is allowed."""
         return "float64" in self.kinds or self.kinds.isdisjoint(("number", "time", "duration"))
 

@@ -90,9 +90,7 @@ def _drop_invalid(data: Any, type_: Any, informational: bool = False) -> Any:
         if tag is not None and tag in data:
             readable[tag] = data[tag]
         is_complete = all(name in readable for name, member in members.items() if member.required)
-        is_payload = (
-            struct is messages.ProgressPayload
-        )  # an invalid payload is kept, so that the error names the member
+        is_payload = struct is messages.ProgressPayload  # kept, so that an error names the member
         return readable if is_complete or is_payload or not informational else messages.UNSET
     if isinstance(data, list) and (item := item_of(type_)) is not None:
         return [part for value in data if (part := _drop_invalid(value, item, informational)) is not messages.UNSET]

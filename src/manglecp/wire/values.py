@@ -264,7 +264,7 @@ def _read_integer(data: int, shape: Shape, _depth: int) -> Value:
 
 
 def _read_fraction(data: float, shape: Shape, _depth: int) -> Value:
-    if not shape.fraction:
+    if not shape.allows_fraction:
         raise Fault(f"{data!r} is not a whole number", "write it without a point or an exponent")
     return Float(data)
 
@@ -431,7 +431,7 @@ def _wrap(kind: str, value: Value) -> JSON:
 def _is_plain_float(number: float, shape: Shape) -> bool:
     if not math.isfinite(number) or (number == 0 and math.copysign(1, number) < 0):  # -0.0 would lose its sign
         return False
-    return shape.number == "float64" or (shape.fraction and not number.is_integer())
+    return shape.number == "float64" or (shape.allows_fraction and not number.is_integer())
 
 
 def _map_to_json(value: Map, shape: Shape, depth: int) -> JSON:

@@ -77,9 +77,7 @@ def check_promotion(turn: Turn) -> Iterator[Finding]:
     for control in (_check_eval_gate, _check_lineage, _check_red_team, _check_self_evolution):
         for finding in control(governance):
             yield finding
-            if (
-                governance.changes_policy
-            ):  # the mutation requires the control, so the row of the mutation gets the finding, too
+            if governance.changes_policy:  # the mutation requires the control, so its row gets it, too
                 yield replace(finding, where="mutation")
 
 

@@ -122,7 +122,7 @@ _CONTROL_DOCUMENTS: Final = {
     "observabilityMode": "observability",
     "riskTier": "risk-tiers",
 }
-"""The document that a required control needs."""
+"""The documents that required controls need, by control."""
 
 
 def _check_governance(policy: Document, documents: Documents) -> Contradictions:

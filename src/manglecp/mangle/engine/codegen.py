@@ -102,9 +102,7 @@ class Code:
     temporal: Sequence[bool]  # whether each predicate is temporal, by number
     views: Sequence[View]  # the view of each predicate, by number
     growing: Collection[syntax.Key] = field(default=(), kw_only=True)  # predicates to which the function may add facts
-    either_state: bool = field(
-        default=False, kw_only=True
-    )  # whether to read facts of the old and the new state, and to leave out negations
+    either_state: bool = field(default=False, kw_only=True)  # read facts of the old and new state; leave out negations
     lines: list[str] = field(default_factory=list, init=False)
     prologue: dict[str, str] = field(default_factory=dict, init=False)  # assignments before the loops, by name
     namespace: dict[str, Any] = field(default_factory=dict, init=False)  # global names
@@ -217,9 +215,7 @@ class Generator(Code):
     built: tuple[int, ...] = ()  # columns of the head whose size is counted
     name: str = "rule"
     bound: dict[str, str] = field(default_factory=dict, init=False)  # expressions of bound variables
-    set_variable: str | None = field(
-        default=None, init=False
-    )  # the variable that stands for a set of values; see _find_set_variable
+    set_variable: str | None = field(default=None, init=False)  # stands for a set of values; see _find_set_variable
     inference: KindInference = field(init=False)
 
     def size(self, key: syntax.Key) -> int:
@@ -632,9 +628,7 @@ class Generator(Code):
         i = self.ids[clause.head.key]
         parts = [self.expression(arg) for arg in clause.head.args]
         if self.is_temporal(clause.head.key):
-            if any(
-                isinstance(arg, syntax.Apply) for arg in clause.head.args
-            ):  # evaluated first, because they may raise even if the interval is empty
+            if any(isinstance(arg, syntax.Apply) for arg in clause.head.args):  # these may raise, for any interval
                 self.write(f"head = {tuple_text(parts)}")
                 parts = [f"head[{column}]" for column in range(len(parts))]
             parts += ["start", "end"]
@@ -707,9 +701,7 @@ class Generator(Code):
             self.lines.append("    " * (self.open_loops - 1) + f"if {condition}:")
             self.lines.append("    " * (self.open_loops - 1) + f"    {call}")
         for number, (header, depth) in enumerate(self.headers[:-2]):  # the check above is in the last loop but one
-            first_line = (
-                header + 1 + 2 * number
-            )  # of the loop body; each check that was inserted before added two lines
+            first_line = header + 1 + 2 * number  # of the loop body; each earlier check added two lines
             check = ["    " * (depth + 1) + f"if {condition}:", "    " * (depth + 1) + f"    {call}"]
             self.lines[first_line:first_line] = check
 

@@ -73,12 +73,10 @@ class Evaluation:
         self.layers = base.layers.copy()  # the layers of each view, see View.layers
         self.raw: dict[int, View] = {}  # uncoalesced views of temporal predicates
         self.given: dict[int, set[FactTuple]] = {}
-        self.given_growth: dict[int, int] = {}  # the number of given facts, minus that of the base
+        self.given_growth: dict[int, int] = {}  # the number of given facts, minus their number in the base
         self.removed_given: dict[int, set[FactTuple]] = {}
         self.derived_count = 0  # derived facts, including those of the base
-        self.fired: set[CompiledRule] = (
-            set()
-        )  # rules that were observed to add a fact; others may have derived facts too
+        self.fired: set[CompiledRule] = set()  # rules that were observed to add a fact
         self.fired_counts: dict[CompiledComponent, int] = {}  # number of rules that fired, by interpreted component
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
@@ -340,7 +338,7 @@ class Evaluation:
         return set(rule.aggregation.facts(rows, self.now))
 
     def _fixpoint(self, component: CompiledComponent, first: Functions) -> None:
-        """Evaluate in semi-naive rounds: apply ``first``, then the rules to each delta until one is empty."""
+        """Evaluate in semi-naive rounds: apply ``first``, then the rules to each delta until a delta is empty."""
         views, now = self.views, self.now
         heads = [views[i] for i in component.heads]
         intervals: dict[int, dict[FactTuple, list[Interval]]] = {i: {} for i in component.temporal_heads}
@@ -473,7 +471,7 @@ def _frozen(view: View) -> FrozenFacts:
 
 
 _POLL_SECONDS: Final = 0.01  # the precision of deadlines
-_IDLE_POLLS: Final = 100  # after so many polls without a deadline, the thread waits for the next one
+_IDLE_POLLS: Final = 100  # polls without a deadline, after which the thread waits for a deadline
 
 
 class Watchdog:

@@ -26,7 +26,7 @@ FRESH: Final[tuple[Value, ...]] = ("new 1", "new 2", Name("/new/1"), Name("/new/
 class Candidates:
     """The facts that abduction may assume, made of the constants of the program, the given facts and the goal."""
 
-    max_rows = 1_000  # rows read per premise; if it has more, rows with preferred values and the least rows
+    max_rows = 1_000  # rows read per premise; of more rows, those with preferred values and the least rows
 
     def __init__(self, prover: Prover, goal: Fact, addable: Collection[Key] | None = None) -> None:
         self._prover = prover
@@ -198,7 +198,7 @@ class CallerCandidates(Candidates):
             self._collect_values(rule)
 
     def _collect_values(self, rule: Rule) -> None:
-        """Collect the values that a rule compares the arguments of its premises with, directly or by a test."""
+        """Collect, for each argument of a premise, the values that the rule compares with the argument."""
         columns: dict[str, list[tuple[Key, int]]] = {}  # predicate and position of each variable
         tested: dict[str, list[Value]] = {}  # values that tests compare a variable with
         compared: dict[str, set[str]] = {}  # variables in the same test
