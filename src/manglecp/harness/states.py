@@ -7,8 +7,7 @@
 Each transition adds evidence and judges all evidence so far; a failure class that blocks the next state raises
 :class:`TurnBlocked`. Code outside of this module can neither construct, copy, pickle, change nor subclass a state.
 Each state has a credential that references the state; a state made by ``object.__new__``, or with the credential of
-another state, is rejected. :func:`redeem` spends a ``MutationReady``; :func:`redeem_call` spends the right to each call
-that its mutation names.
+another state, is rejected. :func:`redeem` spends a ``MutationReady``, :func:`redeem_call` the right to one call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The constants of Mangle as Python objects.
 
 *Hash-consing.* Numbers and strings are ``int`` and ``str``. Values of other kinds are interned, so equality is identity
-and hashing runs at C speed. Interning also separates kinds: ``1``, ``1.0``, ``"1"`` and ``/1`` differ, as do ``0.0``
-and ``-0.0``.
+and hashing runs at C speed. Interning separates ``1``, ``1.0``, ``"1"`` and ``/1``, and ``0.0`` and ``-0.0``.
 
 *Flat order.* :func:`order_key` maps a value to a flat tuple whose comparison is the value order of the language.
 No function recurses, so values may be nested deeply. Shared parts can make the text of a value exponentially long;

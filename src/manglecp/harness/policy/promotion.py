@@ -1,7 +1,6 @@
 """The pin of the policy package in force, and its change: a promotion, which is a turn with a mutation.
 
-A pin holds the documents of a package with all digests, and a hash-chained history; all hashes are recomputed when the
-pin is read.
+A pin holds the documents of a package with all digests, and a hash-chained history; a reader recomputes all hashes.
 * The rules of the *pinned* package apply to the promotion: its thresholds, required attacks, risk tiers and mutation
   policy. The thresholds of the candidate apply in addition.
 * Reports, instruction and approval name the candidate by digest; instruction and approval are valid once. A report that

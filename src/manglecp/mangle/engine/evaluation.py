@@ -1,12 +1,13 @@
 """One evaluation: a request over a prepared base.
 
-The result equals a fresh evaluation of all facts; the cost depends on the change. Per component, in dependency order:
+The result equals a fresh evaluation of all facts; the cost depends on the change. The components are evaluated in the
+order of their dependencies:
 
-* no input changed: skip;
-* the base has no facts of the component (most in requests, all that depend on time): apply the rules to all facts;
-* its inputs only gained facts, and no changed input is negated or aggregated: apply its rules to the delta;
-* otherwise: maintain the affected facts (:mod:`maintenance`) or, if the rules do not permit that, evaluate it again and
-keep the difference to the base.
+* a component without changed inputs is skipped;
+* if the base has no facts of the component, the rules are applied to all facts;
+* if the inputs only gained facts, and no changed input is negated or aggregated, the rules are applied to the delta;
+* otherwise the affected facts are maintained (:mod:`maintenance`) or, if the rules do not permit that, the component is
+  evaluated again.
 """
 
 from __future__ import annotations
