@@ -1,7 +1,7 @@
 """An event loop in a background thread, for synchronous callers.
 
-A host process ends with the thread that started it, so a synchronous caller starts its hosts in the background thread,
-which lives until the block of :func:`background_loop` is left.
+A host process ends with the thread that started the process. Therefore a synchronous caller starts its hosts in the
+background thread, which lives until the block of :func:`background_loop` is left.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ async def _cancel_tasks(loop: asyncio.AbstractEventLoop) -> None:
 def close_at_exit(stack: contextlib.ExitStack) -> None:
     """Close ``stack`` when Python exits, unless it was closed or dropped before.
 
-    If a block of :func:`background_loop` is left only when Python clears its modules, it waits without end: by then,
-    daemon threads no longer run.
+    A block of :func:`background_loop` that is left only when Python clears its modules waits forever, because daemon
+    threads do not run any more at that time.
     """
     reference = weakref.ref(stack)
 
@@ -60,7 +60,7 @@ def close_at_exit(stack: contextlib.ExitStack) -> None:
 
 
 def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether the caller runs in this loop; :func:`wait_for` would then deadlock."""
+    """Return whether the caller runs in this loop, so that :func:`wait_for` would deadlock."""
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:

@@ -36,7 +36,8 @@ def capture(
     """Run a process in ``folder`` until it exits, then kill its process group and return the output.
 
     The process is killed after ``seconds``, as soon as its stdout has more than ``limit`` bytes, or when ``stop`` is
-    set. The capture ends when the process exits, even if a grandchild still holds the streams open. There is no input.
+    set. The capture ends when the process exits, even if a grandchild still holds the streams open. The standard input
+    of the process is empty.
     Raises OSError if the process cannot be started.
     """
     deadline = time.monotonic() + seconds
@@ -72,14 +73,14 @@ def capture(
                 for fd in ready & captured.keys():
                     if not _read_chunk(fd, captured[fd]):
                         selector.unregister(fd)
-                del captured[stderr_fd][:-_MAX_STDERR_BYTES]  # keeps only the end
+                del captured[stderr_fd][:-_MAX_STDERR_BYTES]  # only the end of stderr is kept
         finally:
-            with contextlib.suppress(ProcessLookupError):  # before wait(), after which the pid may be reused
+            with contextlib.suppress(ProcessLookupError):  # before wait(): afterwards another process may have the pid
                 os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
         if not exited:
             return ChildOutput(bytes(captured[stdout_fd]), bytes(captured[stderr_fd]), None)
-        for fd, buffer in captured.items():  # reads what is still in the pipes
+        for fd, buffer in captured.items():  # the remaining output is still in the pipes
             while len(buffer) <= limit and _read_chunk(fd, buffer):
                 pass
     return ChildOutput(bytes(captured[stdout_fd]), bytes(captured[stderr_fd][-_MAX_STDERR_BYTES:]), code)

@@ -1,4 +1,4 @@
-"""Coroutines without an event loop: code that is written once for callers with and without one."""
+"""Coroutines without an event loop, so that the same code serves asynchronous and synchronous callers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that never suspends; raises RuntimeError if it does."""
+    """Return the result of a coroutine that never suspends. Raises RuntimeError if the coroutine suspends."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -20,7 +20,7 @@ def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def items_of(result: Iterable[T] | AsyncIterable[T] | Awaitable[Iterable[T]]) -> Iterable[T]:
-    """Return the items of what a plain function, a coroutine function or an async generator function returned."""
+    """Return the items of ``result``: of an iterable, of an async generator, or of the result of a coroutine."""
     if isinstance(result, AsyncIterable):
         return [item async for item in result]
     return await result if isinstance(result, Awaitable) else result

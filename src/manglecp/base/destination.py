@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 MAX_DESTINATIONS: Final = 64
 """The most destinations of one host process."""
 PARAM: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
-"""In the egress of a pack: the param whose value is the destination."""
+"""In the egress of a pack: the name, in braces, of the parameter whose value is the destination."""
 _FORM: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+)):([1-9][0-9]{0,4})")
 _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME: Final = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*")
-_NUMBER: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")  # a last label that the C library takes for an IPv4 address
+_NUMBER: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)")  # as last label, read as IPv4 by the C library
 _MAX_PORT: Final = 65_535
 
 
@@ -53,7 +53,7 @@ def parse_destination(text: str) -> Destination:
 
 
 def _canonical_address(host: str, text: str) -> str:
-    from ipaddress import IPv6Address, ip_address  # slow to import, and rarely needed
+    from ipaddress import IPv6Address, ip_address  # late: slow to import
 
     try:
         address = ip_address(host)

@@ -23,7 +23,7 @@ _MAX_STEPS: Final = 64  # steps of a path that are shown
 
 
 class FileLocation(NamedTuple):
-    """A place in a file, as far as it is known: line and column (counted from 1), or a JSON pointer."""
+    """The known parts of a location in a file: line and column (counted from 1), or a JSON pointer."""
 
     file: str
     line: int | None = None
@@ -52,7 +52,7 @@ Location: TypeAlias = Span | FileLocation | JsonPath
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """An error or a warning. ``code`` is the stage or the kind of error, ``clause`` the text of the wrong clause."""
+    """An error or a warning. ``code`` is the stage or the kind of error, ``clause`` the text of the faulty clause."""
 
     code: str
     message: str
@@ -122,7 +122,7 @@ class DiagnosticError(Exception):
 
 
 def _excerpt(span: Span) -> list[str]:
-    """Return two lines: the first source line of the span, and carets under the part of the span in that line."""
+    """Return two lines: the first source line of the span, and below it carets that mark the span."""
     line_number, column = span.source.position(span.start)
     line = span.source.line_text(line_number)
     first = column - 1
@@ -143,7 +143,7 @@ def _excerpt(span: Span) -> list[str]:
 
 
 def _blank(character: str) -> str:
-    """Return white space as wide as a character is on a screen."""
+    """Return white space that is as wide on a screen as the character."""
     if character == "\t":
         return character
     if unicodedata.combining(character):

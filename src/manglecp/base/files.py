@@ -1,4 +1,4 @@
-"""Atomic replacement of files, and a lock that lasts through a replacement."""
+"""Atomic replacement of files, and a lock that outlasts the replacement of a file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from pathlib import Path
 
 
 def replace_file(path: Path, lines: Iterable[bytes], mode: int, *, owner: tuple[int, int] | None = None) -> None:
-    """Write a temporary file and rename it, so that readers see the old or the new file; ``owner``: uid and gid."""
-    from tempfile import NamedTemporaryFile  # slow to import, and most callers write no file
+    """Write a temporary file and rename it to ``path``, so that readers see either the old or the new file.
+
+    ``owner`` is the uid and gid of the new file.
+    """
+    from tempfile import NamedTemporaryFile  # late: slow to import
 
     with NamedTemporaryFile(dir=path.absolute().parent, prefix=f".{path.name}.", delete=False) as new:
         try:
@@ -30,7 +33,7 @@ def replace_file(path: Path, lines: Iterable[bytes], mode: int, *, owner: tuple[
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes: the lock of a file in it would end when the file is replaced."""
+    """Lock a folder against other processes; the lock of a file would end when the file is replaced."""
     folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder_fd, fcntl.LOCK_EX)

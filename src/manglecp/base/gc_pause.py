@@ -1,7 +1,7 @@
 """Pause the cyclic garbage collector while large acyclic structures are built.
 
-The collector would traverse the growing structure repeatedly and free nothing. The traversals took 40 % of the time of
-a long parse, and half of the time of a request with 10,000 facts.
+The collector would traverse the growing structure repeatedly, and free nothing. These traversals took 40 % of the time
+of a long parse, and half of the time of a request with 10,000 facts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Hash chains: each row of a stream holds the hash of its predecessor.
 
-``row_hash`` is the digest of all other members of the row as canonical JSON, ``prev_hash`` among them. The first row
-follows :data:`GENESIS`. The hash of a row reveals any edit, removal or reordering of the rows before it. Truncation
-at the end of the stream is detected only with the hash of a removed row, stored elsewhere.
+``row_hash`` is the digest of all other members of the row as canonical JSON, including ``prev_hash``. The ``prev_hash``
+of the first row is :data:`GENESIS`. The hash of a row reveals any edit, removal or reordering of the rows before it.
+The removal of the last rows is detected only with the hash of a removed row, if that hash is stored elsewhere.
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ EMPTY: Final = Head(0, GENESIS)
 
 
 def row_hash(row: Mapping[str, Any]) -> str:
-    """Return the hash of all members of a row except ``row_hash``, in which the row holds this hash."""
+    """Return the hash of all members of a row except ``row_hash``, the member that stores the hash."""
     return digest({name: value for name, value in row.items() if name != "row_hash"})

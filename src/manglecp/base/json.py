@@ -1,8 +1,8 @@
 """Canonical JSON (RFC 8785, JCS): the same bytes for the same value, whichever implementation writes them.
 
 Object keys are sorted by UTF-16 code units, there is no white space, text is UTF-8 with the escapes that JSON demands,
-and floating-point numbers are written as in ECMAScript. One difference to the RFC: integers are written with all of
-their digits, because a 64-bit id must not be rounded. Lone surrogates, non-finite numbers and values nested deeper than
+and floating-point numbers are written as in ECMAScript. Unlike in the RFC, integers are written with all of their
+digits, because a 64-bit id must not be rounded. Lone surrogates, non-finite numbers and values nested deeper than
 :data:`_MAX_DEPTH` have no canonical form and are refused.
 """
 
@@ -19,12 +19,12 @@ _ARRAY_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")  # nine digits suffice: no
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH: Final = 200
 """Far below the limit of any JSON parser or encoder, so that a canonical value is canonical everywhere."""
-_CHARACTERS_PER_PART: Final = 32  # that value_size() counts as one: a pattern reads every character of a text
+_CHARACTERS_PER_PART: Final = 32  # that count as a part, because a pattern reads every character
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Uncanonical(ValueError):
-    """A value without a canonical form; ``path`` is the JSON pointer to it."""
+    """A value has no canonical form; ``path`` is the JSON pointer to the invalid part."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path or '/'}: {reason}")
@@ -33,7 +33,7 @@ class Uncanonical(ValueError):
 
 
 def resolve_pointer(document: Any, pointer: str) -> Any:
-    """Return the value at a JSON Pointer; the empty one is the whole document. Raises :class:`LookupError`."""
+    """Return the value at a JSON pointer; ``""`` points to the whole document. Raises :class:`LookupError`."""
     value = document
     for token in pointer.split("/")[1:]:
         name = token.replace("~1", "/").replace("~0", "~")
@@ -58,9 +58,9 @@ def canonical(value: Any) -> bytes:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether the value is a dict or list that msgspec's encoder writes canonically.
+    """Return whether msgspec's encoder certainly writes this dict or list canonically.
 
-    It selects the fast path of :func:`canonical`, and returns False if in doubt.
+    True selects the fast path of :func:`canonical`. False may be returned for other values, too.
     """
     level = [value]
     for _ in range(_MAX_DEPTH):
@@ -83,7 +83,7 @@ def is_plain(value: Any) -> bool:
                 elif kind is dict or kind is list:
                     below.append(part)
                 elif kind is float:
-                    # msgspec may write these with another exponent than ECMAScript, or as 1.0 instead of 1
+                    # msgspec may write such a number with another exponent than ECMAScript, or as 1.0 instead of 1
                     if not 1e-4 <= part < 1e16 or part.is_integer():
                         return False
                 elif kind is not int and kind is not bool and part is not None and kind is not msgspec.Raw:
@@ -97,7 +97,7 @@ def is_plain(value: Any) -> bool:
 def check_canonical(value: Any) -> None:
     """Raise :class:`Uncanonical` if the value has no canonical form.
 
-    It does not recurse: clients decide how deep a value is nested.
+    The check does not recurse, because clients decide how deeply a value is nested.
     """
     pending: list[tuple[str, Any, int]] = [("", value, 0)]  # JSON pointer, value, depth
     while pending:
@@ -131,7 +131,7 @@ def escape_token(key: str) -> str:
 
 
 def _write(value: Any) -> bytes:
-    """Return the canonical JSON of a value that passed check_canonical(), so that the recursion is bounded."""
+    """Return the canonical JSON of a value that passed check_canonical(), which bounds the recursion."""
     kind = type(value)
     if kind is dict:
         # UTF-16 sorts U+E000 to U+FFFF after all characters from U+10000, which start with a surrogate.
@@ -147,7 +147,7 @@ def _write(value: Any) -> bytes:
 def _format_number(number: float) -> str:
     """Return a finite number as ECMAScript's ``Number::toString`` writes it.
 
-    Python's ``repr`` provides the significant digits; point and exponent follow ECMAScript's limits (21 and -6).
+    Python's ``repr`` provides the significant digits. The point and the exponent follow ECMAScript's limits, 21 and -6.
     """
     if number == 0:
         return "0"  # also for minus zero
@@ -170,7 +170,10 @@ def _format_number(number: float) -> str:
 
 
 def value_size(value: Any, limit: int) -> int:
-    """Count a value, its inner values and keys, and every 32 characters of a text; stop above ``limit``."""
+    """Return the number of parts of a value: inner values, keys, and every 32 characters of a text.
+
+    The count stops above ``limit``.
+    """
     count, stack = 0, [value]
     while stack and count <= limit:
         part = stack.pop()
@@ -178,9 +181,9 @@ def value_size(value: Any, limit: int) -> int:
         if isinstance(part, str):
             count += len(part) // _CHARACTERS_PER_PART
         elif part is None or isinstance(part, (int, float)):
-            continue  # the most frequent case, before the slow check of an abstract class
+            continue  # checked first, because it is the most frequent case and a check of Mapping is slow
         elif isinstance(part, list):
-            count += max(0, len(part) - limit)  # counted, but not searched
+            count += max(0, len(part) - limit)  # items beyond the limit are counted, but not visited
             stack += part[:limit]
         elif isinstance(part, (dict, Mapping)):
             stack += part.values()

@@ -1,8 +1,8 @@
 """Package façades that import a submodule when one of its names is first used.
 
-A package lists its exports once, in the stub ``__init__.pyi`` that type checkers read, as lines
-``from .module import Name as Name``; ``__init__.py`` calls :func:`attach`, which reads the same lines. A process that
-uses one name of a package then imports only the module of that name.
+A package lists its exports once, as lines ``from .module import Name as Name`` in the stub ``__init__.pyi``, which type
+checkers read. Its ``__init__.py`` calls :func:`attach`, which reads the same lines. Then a process that uses one name
+of the package imports only the module of that name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import import_module
 
 def attach(package: str, init_file: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package, for the exports of the stub beside ``init_file``."""
-    modules: dict[str, str] = {}  # name -> module; read from the stub at the first use
+    modules: dict[str, str] = {}  # by exported name; read from the stub at the first use
 
     def exports() -> dict[str, str]:
         if not modules:
@@ -24,7 +24,7 @@ def attach(package: str, init_file: str) -> tuple[Callable[[str], object], Calla
     def __getattr__(name: str) -> object:
         if name == "__all__":
             return list(exports())
-        # The import system probes for dunder names on every import, so the stub is not read for those.
+        # The import system looks up dunder names at every import, so the stub is not read for dunder names.
         if name.startswith("__") or name not in exports():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(modules[name], package), name)

@@ -1,4 +1,4 @@
-"""Proofs as text, and as one HTML page that needs no script and no other file."""
+"""Proofs as text, and as one self-contained HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CUT: Final = "…"
 
 
 class ProofNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A fact of a proof, with the rule that derived it and what that rule read."""
+    """A fact of a proof, with the rule that derived the fact and the premises that the rule read."""
 
     fact: str
     origin: FactOrigin
@@ -32,7 +32,7 @@ class ProofNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """The clause, as ``file:line``."""
     rule: str = ""
     note: str = ""
-    """The values of the rule's variables, or where a silent rule stops."""
+    """The values of the rule's variables, or the premise at which a silent rule stops."""
     premises: tuple[ProofNode, ...] = ()
 
     def lines(self, margin: str = "") -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Redaction by value: replaces secret values in texts and JSON documents by ``[secret NAME]``.
 
-A value, or a line of it, is found as it is and as the usual encoders write it: JSON (also in JSON), ``repr``, URL and
-base64 (also inside a longer base64 text). This prevents accidents, not malice: code that has a value can encode it in
-ways that are not found.
+A value, and each line of a value, is found as plain text and in the usual encodings: JSON (also inside JSON), ``repr``,
+URL and base64 (also inside a longer base64 text). Redaction prevents accidents, not malice: code that has a value can
+encode the value in a form that is not found.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 from weakref import WeakSet
 
 MIN_LENGTH: Final = 8  # characters; redacting a shorter value would garble texts that contain it by chance
-_MIN_TRUNCATED: Final = 200  # characters; hosts truncate no shorter text
+_MIN_TRUNCATED: Final = 200  # characters; a shorter text was not truncated by a host
 _MIN_EDGE: Final = 4  # characters of a value that are recognised at the end of a truncated text
 
 
@@ -41,14 +41,12 @@ class Redactor:
     def add(self, value: SecretValue) -> None:
         with self._lock:
             self._values.add(value)
-            forms = {
-                form: f"[secret {each.name}]" for each in self._values for form in _escape(_escape(_encode(each.text)))
-            }
-            self._escaped_forms = tuple(_escape(forms))
-            self._forms = dict(sorted(forms.items(), key=lambda item: -len(item[0])))
+            marks = {form: f"[secret {each.name}]" for each in self._values for form in _forms_of(each.text)}
+            self._escaped_forms = tuple(_escape(marks))
+            self._forms = dict(sorted(marks.items(), key=lambda item: -len(item[0])))
 
     def text(self, text: str, *, truncated: bool = False) -> str:
-        """Return the text without values; ``truncated``: also without parts of values at its beginning and end."""
+        """Return the text without values; if it is ``truncated``, also without parts of values at its ends."""
         for form, mark in self._forms.items():
             if form in text:
                 text = text.replace(form, mark)
@@ -58,7 +56,7 @@ class Redactor:
         return text
 
     def json_text(self, text: str) -> str:
-        """Return JSON text without values in its strings, names and integers; unchanged if there are none."""
+        """Return JSON text without values in its strings, names and integers; a text without values is not changed."""
         if not any(form in text for form in self._escaped_forms):
             return text
         try:
@@ -69,11 +67,14 @@ class Redactor:
             return self.text(text)
 
     def answer(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer or a report of a host without values. Members named ``…_json`` are JSON text."""
+        """Return an answer or a report of a host without secret values. Members named ``…_json`` contain JSON text."""
         return {name: self._redact(value, name) for name, value in document.items()} if self._forms else document
 
     def _redact(self, value: Any, member: str | None = None) -> Any:
-        """Return a JSON value without secret values; ``member`` is its name in an answer, whose texts are truncated."""
+        """Return a JSON value without secret values.
+
+        ``member`` is the name of the member of a host's answer that contains the value; hosts truncate such texts.
+        """
         match value:
             case str() if member is not None and member.endswith("_json"):
                 return self.json_text(value)
@@ -88,8 +89,8 @@ class Redactor:
         return value
 
 
-def _forms(text: str) -> set[str]:
-    """Return the forms in which a value may appear in a text, also in JSON of JSON."""
+def _forms_of(text: str) -> set[str]:
+    """Return the forms in which a value may appear in a text, including JSON inside JSON."""
     return _escape(_escape(_encode(text)))
 
 
@@ -98,20 +99,20 @@ def _encode(text: str) -> Iterator[str]:
     yield from (line for line in text.splitlines() if len(line) >= MIN_LENGTH)
     yield from (repr(text)[1:-1], ascii(text)[1:-1], repr(data)[2:-1])
     yield from (text, quote(text), quote(text, safe=""), quote_plus(text))
-    for offset, start in ((0, 0), (1, 2), (2, 3)):  # bytes before the value; characters that depend on these bytes
+    for offset, start in ((0, 0), (1, 2), (2, 3)):  # bytes before the value, and characters that depend on them
         end = -1 if (offset + len(data)) % 3 else None  # the last character depends on the byte after the value
         for encode in (b64encode, urlsafe_b64encode):
             yield encode(bytes(offset) + data).decode().rstrip("=")[start:end]
 
 
 def _escape(forms: Iterable[str]) -> set[str]:
-    """Return the forms as they are, and as they are written inside a JSON string."""
+    """Return the forms, unchanged and as written inside a JSON string."""
     plain = set(forms)
     return plain.union(*({json.dumps(form)[1:-1], json.dumps(form, ensure_ascii=False)[1:-1]} for form in plain))
 
 
 def _redact_edges(text: str, form: str, mark: str) -> str:
-    """Replace the beginning of ``form`` at the end of the text, and the end of ``form`` at its beginning."""
+    """Replace a beginning of ``form`` at the end of the text, and an end of ``form`` at the start of the text."""
     sizes = range(min(len(form), len(text)) - 1, _MIN_EDGE - 1, -1)
     if form[:_MIN_EDGE] in text[-len(form) :]:
         size = next((size for size in sizes if text.endswith(form[:size])), 0)

@@ -1,4 +1,4 @@
-"""Regular expressions that RE2 matches in linear time. The first use imports RE2, because the import takes 15 ms."""
+"""Regular expressions that RE2 matches in linear time. RE2 is imported at the first use, which takes 15 ms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 MAX_PATTERN: Final = 1_000  # characters
 MAX_TEXT: Final = 100_000  # characters of a text to be searched
-_MAX_MEMORY: Final = 1 << 20  # bytes of one compiled pattern; with less, RE2 falls back to its slow matcher more often
+_MAX_MEMORY: Final = 1 << 20  # bytes of one compiled pattern; with less memory, RE2 uses its slow matcher more often
 _LETTER: Final = r"\pL\pM\pN_"
 
 
@@ -21,7 +21,7 @@ def searches(pattern: str, text: str) -> bool:
 
 
 def has_word(word: str, text: str) -> bool:
-    """Return whether the text has the word, in any case, with no letter, digit or underscore beside it."""
+    """Return whether the text has the word, in upper or lower case, with no letter, digit or underscore beside it."""
     quoted = "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{{{ord(c):x}}}" for c in word)
     return bool(word) and searches(f"(?i)(?:^|[^{_LETTER}]){quoted}(?:$|[^{_LETTER}])", text)
 

@@ -1,4 +1,4 @@
-"""Source texts and positions in them."""
+"""Source texts, and positions in source texts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A strict JSON decoder: UTF-8, RFC 8259, no duplicate keys, bounded depth.
 
-msgspec silently keeps the last of two equal keys. To detect duplicates cheaply, the decoded value is encoded again: if
-the result has fewer ``":``, which ends every key, than the text without white space, a duplicate was lost. A ``":`` in
-a string counts in both, unless it is written as an escape such as ``\\u003a``: such a text is parsed a second time.
+msgspec silently keeps the last of two equal keys. To detect duplicates cheaply, the decoded value is encoded again.
+Every key ends in ``":``, so a duplicate was lost if the result has fewer ``":`` than the text without white space. A
+``":`` inside a string counts in both, unless an escape such as ``\\u003a`` hides it: such a text is parsed twice.
 
 The number and depth of arrays and objects are counted in the text, before decoding: a decoder's recursion limit depends
 on the caller's stack, and building millions of objects takes seconds.
@@ -32,7 +32,7 @@ _ESCAPED: Final = re.compile(rb"\\u00(?:2[02]|3[aA])")  # a blank, a quote or a 
 _NEITHER_BRACKETS_NOR_QUOTES: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _BRACES_TO_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _BRACKETS_TO_STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")  # 1 and -1 as signed bytes
-_PEELED_LEVELS: Final = 8  # nesting levels, each removed by one replace(); few messages have more
+_PEELED_LEVELS: Final = 8  # nesting levels that replace() removes one by one; few messages have more levels
 _MEMBER_START: Final = re.compile(r'[ \t\r\n]*([{,])[ \t\r\n]*(?=")')
 _COLON: Final = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 _decoder: Final = msgspec.json.Decoder()
@@ -41,7 +41,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 class Fault(Exception):
-    """A JSON value that is refused: message, fix, and the path, to which each caller up the stack prepends its steps.
+    """A JSON value is refused. Each caller up the stack prepends its steps to the path.
 
     Text of the value is quoted only through :mod:`manglecp.base.text`, truncated and without control characters.
     """
@@ -90,7 +90,7 @@ def decode(data: bytes) -> JSON:
 
 
 class DuplicateKey(Fault):
-    """A duplicate key. ``unique_members`` are the members of the outermost object that are not duplicated."""
+    """A key occurs twice. ``unique_members`` are the members of the outermost object whose keys occur once."""
 
     def __init__(self, key: str, unique_members: Mapping[str, Any]) -> None:
         super().__init__(f"an object has the key {quote(key)} twice", "keep one of the two")
@@ -98,7 +98,7 @@ class DuplicateKey(Fault):
 
 
 def leading_members(data: bytes) -> dict[str, Any]:
-    """Return the members of an object up to the first that cannot be read; ``{}`` if a key is there twice."""
+    """Return the members of an object up to the first invalid member; ``{}`` if a key occurs twice."""
     text, members, position = data.decode(errors="surrogateescape"), dict[str, Any](), 0
     with suppress(ValueError, RecursionError):
         while (start := _MEMBER_START.match(text, position)) and start[1] == ("," if members else "{"):
@@ -113,11 +113,11 @@ def leading_members(data: bytes) -> dict[str, Any]:
 
 
 def brackets(data: bytes) -> bytes:
-    """Return the outline of a JSON text: the brackets outside strings, all as square ones, two per array and object."""
+    """Return the outline of a JSON text: ``[`` and ``]`` for each array and each object, without anything else."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     outline = data.translate(_BRACES_TO_SQUARE, _NEITHER_BRACKETS_NOR_QUOTES)
-    outline = outline.replace(b'""', b"")  # an odd number of quotes before a bracket still means: in a string
+    outline = outline.replace(b'""', b"")  # a bracket in a string still has an odd number of quotes before it
     return b"".join(outline.split(b'"')[::2])
 
 
@@ -129,7 +129,7 @@ def is_deeper_than(limit: int, outline: bytes) -> bool:
 
 
 def _has_all_keys(data: bytes, decoded: JSON) -> bool:
-    """Return whether the decoded value has all keys of the text; False where counting cannot decide."""
+    """Return whether the decoded value has all keys of the text; False if the counts do not show that."""
     if b"\\u00" in data and _ESCAPED.search(data):
         return False
     return _count_key_ends(data) == _count_key_ends(_encoder.encode(decoded))

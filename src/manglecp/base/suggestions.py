@@ -6,15 +6,16 @@ from collections.abc import Iterable
 from typing import Final
 
 _MAX_LENGTH_DIFFERENCE: Final = 4  # characters; names whose lengths differ more are not similar
-_MAX_CANDIDATES: Final = 200  # comparing is slow, and an input may be full of mistakes
+_MAX_CANDIDATES: Final = 200  # a comparison is slow, and an input may have many misspelt names
 
 
 def closest_match(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most similar to ``name``, or None if none is similar.
+    """Return the known name that is most similar to ``name``, or None if no name is similar.
 
-    A name with the prefix ``fn:`` or ``:`` is compared only to names with this prefix, and without the prefix.
+    A name that starts with ``fn:`` or ``:`` is compared only with names that start in the same way; the comparison
+    ignores these prefixes.
     """
-    import difflib  # only needed when a name is wrong
+    import difflib  # late: needed for misspelt names only
 
     prefix = next((p for p in ("fn:", ":") if name.startswith(p)), "")
     bare_name = name.removeprefix(prefix)
@@ -23,7 +24,7 @@ def closest_match(name: str, known: Iterable[str]) -> str | None:
         for candidate in known
         if candidate.startswith(prefix) and abs(len(candidate) - len(name)) <= _MAX_LENGTH_DIFFERENCE
     )
-    # Names with the same first letter come first, so that the limit keeps them.
+    # Names with the same first letter come first, so that they are within the limit.
     candidates = sorted(same_kind, key=lambda candidate: (candidate[:1] != bare_name[:1], candidate))[:_MAX_CANDIDATES]
     matches = difflib.get_close_matches(bare_name, candidates, n=1, cutoff=0.6)
     return f"{prefix}{matches[0]}" if matches else None

@@ -1,9 +1,9 @@
 """Text for people and models: find, replace and escape invisible characters; truncate and trim texts.
 
-A model can read invisible characters, and some of these reverse the order in which a person sees the text. Names,
-descriptions, rules and skills must not contain one (threat 3 of ``docs/explanation/threat-model.md``). Running text may
-contain two kinds: a joiner after a letter of a script that uses joiners, or between two emoji; and a variation selector
-after the character whose emoji or text form it selects.
+A model can read invisible characters, and some of these reverse the order in which a person sees the text. Therefore
+names, descriptions, rules and skills must not contain any (threat 3 of ``docs/explanation/threat-model.md``). Running
+text may contain two kinds: joiners after a letter of a script that uses joiners, or between two emoji; and variation
+selectors after a character that has an emoji form and a text form.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".
 """White_Space of Unicode. str.strip() without an argument also removes U+001C to U+001F."""
 _ASCII_LOWER: Final = {ord(upper): upper.lower() for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 _MAX_QUOTED: Final = 40  # characters of a client's text that a message repeats
-_MAX_KEY: Final = 80  # characters of a wrong key that a path shows
+_MAX_KEY: Final = 80  # characters of an invalid key that a path shows
 _AGE: Final = re.compile(r"([1-9][0-9]{0,5})([dhms])")
 _AGE_SECONDS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _JOINERS: Final = "\u200c\u200d"  # zero width non-joiner, zero width joiner
@@ -38,7 +38,7 @@ _KEYCAP: Final = re.compile("[#*0-9]\ufe0f\u20e3")
 _NON_SYMBOL_EMOJI: Final = frozenset("‼⁉〰ℹ")  # emoji outside the symbol categories of Unicode
 _JOINABLE_CATEGORIES: Final = frozenset({"Lo", "Lm", "Mn", "Mc"})
 _NO_JOINER_NAMES: Final = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "HEBREW", "COMBINING", "VARIATION")
-"""Prefixes of the Unicode names of characters that take no joiner although their category is joinable."""
+"""Prefixes of the Unicode names of characters that take no joiner, although their category is joinable."""
 
 
 def find_invisible(text: str, *, running: bool = False) -> tuple[int, str] | None:
@@ -61,7 +61,7 @@ def find_invisible(text: str, *, running: bool = False) -> tuple[int, str] | Non
 def find_invisible_in(value: Any) -> tuple[str, str] | None:
     """Return the path and code point of the first invisible character in the keys and texts of a JSON value, or None.
 
-    The path is for messages: like a JSON pointer, but ``/`` for the whole value, and with keys that are not escaped.
+    The path is for messages. It is like a JSON pointer, but ``/`` means the whole value, and keys are not escaped.
     """
     pending: list[tuple[str, Any]] = [("", value)]
     while pending:
@@ -122,7 +122,7 @@ def has_invisible(text: str) -> bool:
 
 
 def escape_invisible(text: str) -> str:
-    """Return a text as people read it: invisible characters as ``\\u202e``, unless part of a letter or an emoji."""
+    """Return the text with escapes such as ``\\u202e`` for invisible characters outside of letters and emoji."""
     if text.isascii() and text.isprintable():
         return text
     return _INVISIBLE.sub(lambda m: m[0] if _belongs_to_previous(text, m.start()) else _escape(m[0]), text)
@@ -143,7 +143,7 @@ def escape_unprintable(text: str) -> str:
 
 
 def truncate(text: str, longest: int = _MAX_QUOTED) -> str:
-    """Return at most the first ``longest`` characters of a text that a client sent, escaped for a message."""
+    """Return the first ``longest`` characters of a text that a client sent, escaped for a message."""
     return escape_unprintable(text if len(text) <= longest else f"{text[:longest]}…")
 
 
@@ -163,7 +163,7 @@ def normalize_word(text: str) -> str:
 
 
 def parse_age(text: str) -> int | None:
-    """Return the nanoseconds of a positive number of days, hours, minutes or seconds (``90d``); None for others."""
+    """Return the nanoseconds of an age such as ``90d``, in days, hours, minutes or seconds; None for any other text."""
     match = _AGE.fullmatch(text)
     return None if match is None else int(match[1]) * _AGE_SECONDS[match[2]] * 10**9
 

@@ -1,4 +1,4 @@
-"""Connections to a server under test: they send any bytes, and decode each received message strictly."""
+"""Connections to a server under test, which send any bytes, and decode each received message strictly."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Headers: TypeAlias = Mapping[str, str] | None
 Endpoint = Literal["evaluate", "invoke", "approvals"]
 _BOM: Final = b"\xef\xbb\xbf"
 _MAX_MESSAGE_BYTES: Final = 64 << 20  # a longer message ends the connection
-_EXIT_SECONDS: Final = 2.0  # how long a server may take to exit after the end of its input, and after SIGTERM
-_LATE_SECONDS: Final = 0.01  # how long to wait for a message after the last expected one
+_EXIT_SECONDS: Final = 2.0  # the time in which a server has to exit after the end of its input, and after SIGTERM
+_LATE_SECONDS: Final = 0.01  # the time to wait for a message after the last expected message
 
 
 class InvalidMessage(Exception):
@@ -89,7 +89,7 @@ class ServerMessage:
 
 
 def comparable(answer: ServerMessage) -> list[list[str]]:
-    """Return (macro_id, detail level, score) of the tools, sorted: they must be equal for equal requests."""
+    """Return macro_id, detail level and score of each tool, sorted; the lists for equal requests must be equal."""
     return sorted(
         [str(tool.get("macro_id")), str(tool.get("disclosure_level")), str((tool.get("metadata") or {}).get("score"))]
         for tool in answer.tools
@@ -183,7 +183,7 @@ class SessionConnection:
         self._progress: dict[Any, list[dict[str, Any]]] = {}  # progress messages by request id
         self.manifests: list[ServerMessage] = []
         self._finished_ids: set[str] = set()  # ids whose terminal message was received
-        self.late_progress: list[dict[str, Any]] = []  # received after the terminal message with the same id
+        self.late_progress: list[dict[str, Any]] = []  # progress messages after the terminal message with the same id
         self._repeated: list[ServerMessage] = []  # second terminal messages for a finished id
 
     async def open(self) -> ServerMessage:
@@ -214,7 +214,7 @@ class SessionConnection:
             return message
 
     async def unexpected(self) -> list[ServerMessage]:
-        """Return the terminal messages that no request waits for: those that arrive now, and the repeated ones."""
+        """Return the terminal messages that no request waits for: new messages, and earlier repetitions."""
         arrived_messages = []
         with suppress(ConnectionLost, TimeoutError):
             async with asyncio.timeout(_LATE_SECONDS):
@@ -276,7 +276,7 @@ class HttpConnection:
         return manifest
 
     def endpoint_url(self, endpoint: Endpoint) -> str:
-        """Return the URL in the manifest, or the default (TRANS-12)."""
+        """Return the URL that the manifest has for the endpoint, or the default URL (TRANS-12)."""
         return self._endpoints.get(_MANIFEST_MEMBERS[endpoint]) or urljoin(self.manifest_url, f"/{endpoint}")
 
     async def request(

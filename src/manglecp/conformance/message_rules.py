@@ -1,8 +1,8 @@
 """Rules that every message of a server must satisfy. A *row* is the id of a requirement, for example ``WIRE-01``.
 
-A violation of the JSON Schema of a message is reported for the rows of the member that violates it. ``ROWS`` has these
-rows by the path of the member, without list positions, from ``requirements.toml``; a path that ``ROWS`` lacks has the
-rows of its longest prefix in it. ``message_rules.toml`` has the conditions that the schemas lack.
+A member that violates the JSON Schema of its message is reported for the rows of that member. ``ROWS`` has the rows by
+the path of the member, without list positions, from ``requirements.toml``. A path that is not in ``ROWS`` has the rows
+of its longest prefix in ``ROWS``. ``message_rules.toml`` has the conditions that JSON Schema does not express.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LEVEL_ROWS: Final = {"full": "TOOL-05", "condensed": "TOOL-06", "minimal": "TOO
 
 
 class Observation(NamedTuple):
-    """Whether a message satisfies a row; if not, what was expected and what was seen."""
+    """Whether a message satisfies a row; if not, also the expected and the seen value."""
 
     row: str
     holds: bool
@@ -77,7 +77,7 @@ def _schema_violations(type_: str, envelope: dict[str, Any], error: Any) -> Iter
         rows: tuple[str, ...] = (_LEVEL_ROWS.get(level, "TOOL-04"),)
     else:
         path = tuple(step for step in steps if isinstance(step, str))
-        while path not in ROWS[type_]:  # ends at the empty path, which is a key
+        while path not in ROWS[type_]:  # ends at the empty path, which ``ROWS`` always has
             path = path[:-1]
         rows = ROWS[type_][path]
     expected = f"{'.'.join(map(str, steps)) or 'the message'} as the schema of {type_} has it"
@@ -152,7 +152,7 @@ class Watcher:
     def __init__(self, report: Report) -> None:
         self._report = report
         self.secrets: list[str] = []  # texts that no answer may contain
-        self._manifest_names: list[set[str]] = []  # names in each list and object of the manifest, except its intents
+        self._manifest_names: list[set[str]] = []  # names in each list and object of the manifest, without its intents
         self._tool_names: set[str] = set()  # the names of tools in all answers so far
 
     def __call__(self, answer: ServerMessage) -> None:
@@ -221,7 +221,7 @@ def _check_http(answer: ServerMessage) -> Iterator[Observation]:
     if isinstance(code, str) and code in CODE_ROWS:
         status = CODES[code].status
         rows = [CODE_ROWS[code]]
-        if status in _STATUS_ROWS and not code.startswith("confirmation"):  # TRANS-17 is about auth codes only
+        if status in _STATUS_ROWS and not code.startswith("confirmation"):  # TRANS-17: authentication only
             rows.append(_STATUS_ROWS[status])
         for row in rows:
             yield Observation(row, answer.status == status, f"status {status} for {code}", answer.status)
@@ -247,7 +247,7 @@ def _walk(node: Any) -> Iterator[Any]:
 
 
 def _names(container: Any) -> set[str]:
-    """Return the keys of an object; of a list, the texts in it and the names of its objects."""
+    """Return the keys of an object, or the texts in a list and the names of the objects in the list."""
     items = [item.get("name") if isinstance(item, dict) else item for item in container]
     return {item for item in items if isinstance(item, str)}
 

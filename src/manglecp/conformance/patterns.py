@@ -1,7 +1,7 @@
 """Templates and patterns of JSON values, with which the scripts of checks are written.
 
-In the texts of a template, ``<name>`` stands for a value. A pattern is a JSON value; an object in it may have fewer
-members than the value that it describes. An object with one member that starts with ``$`` is a test, see ``_TESTS``.
+In the texts of a template, ``<name>`` stands for a value. A pattern is a JSON value; an object in a pattern may have
+fewer members than the object that it matches. An object whose only member starts with ``$`` is a test; see ``_TESTS``.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def _are_unique(values: list[Any]) -> bool:
 
 
 def fill(value: Any, names: Mapping[str, Any]) -> Any:
-    """Return the value with all names replaced. A text that is only a name is replaced by a value of any type.
+    """Return a template with values in place of names. A text that is only a name may become a value of any type.
 
-    Raises AssertionError for an unknown name: the script is wrong, not the answer.
+    Raises AssertionError for an unknown name, which is an error of the script, not of the answer.
     """
     if isinstance(value, Mapping):
         return {fill(name, names): fill(member, names) for name, member in value.items()}
@@ -85,7 +85,7 @@ def matches(pattern: Any, value: Any) -> bool:
 
 
 def parse(text: str | bytes) -> Any:
-    """Return the JSON value of a text; a text that no pattern matches if it is not JSON."""
+    """Return the JSON value of a text; for a text that is not JSON, return a text that no pattern matches."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,8 +1,8 @@
 """Test plans in TOML: intents, facts, credentials and invocations that the manifest does not supply.
 
-``docs/reference/conformance.md`` has an example with all tables. In texts, ``$now``, ``$now-30s`` and ``$now+2h`` are
-replaced by timestamps relative to the start of the test. Only tools that the plan names are invoked. The
-parameter ``now`` of functions here is a Unix time in seconds.
+``docs/reference/conformance.md`` has an example with all tables. In texts, ``$now``, ``$now-30s`` and ``$now+2h`` stand
+for timestamps relative to the start of the test. Only tools that the plan names are invoked. The parameter ``now`` of
+functions is a Unix time in seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class PlanError(Exception):
-    """A plan that cannot be read."""
+    """A plan is unreadable or invalid."""
 
 
 class PlanTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,7 +31,7 @@ class PlanTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Credentials(PlanTable, frozen=True, kw_only=True):
-    """The token that checks use, and the token of an approver (extension ``x-approvals``); both have one scheme."""
+    """The token of the client, and the token of an approver (extension ``x-approvals``), with their scheme."""
 
     token: str | None = None
     approver_token: str | None = None
@@ -50,7 +50,7 @@ class Credentials(PlanTable, frozen=True, kw_only=True):
 
 
 class PlannedIntent(PlanTable, frozen=True, kw_only=True):
-    """An intent, its facts, and the tools and skills that its evaluation must return, and must not return."""
+    """An intent with its facts, and with the tools and skills that its evaluation must and must not return."""
 
     label: str
     name: str
@@ -60,7 +60,7 @@ class PlannedIntent(PlanTable, frozen=True, kw_only=True):
     expects: tuple[str, ...] = ()  # tools that must be offered
     absent: tuple[str, ...] = ()  # tools that must not be offered
     rivals: tuple[tuple[str, str], ...] = ()  # pairs of tools of which at most one is offered
-    needs: tuple[tuple[str, str], ...] = ()  # pairs: a tool, and the tool without which it is not offered
+    needs: tuple[tuple[str, str], ...] = ()  # pairs: a tool, and a second tool without which the first is not offered
     skills: tuple[str, ...] = ()  # ids of skills that must come with the tools
     no_skills: tuple[str, ...] = ()  # ids of skills that must not come with the tools
 
@@ -87,7 +87,7 @@ class Invocation(PlanTable, frozen=True, kw_only=True):
     slow: bool = False  # whether the run takes long enough to be cancelled
 
     def is_plain(self) -> bool:
-        """Return whether it can succeed at once: without an approval, before its expiry, and fast."""
+        """Return whether the invocation can succeed at once: it needs no approval, has not expired, and is fast."""
         return not (self.confirm or self.expired or self.fails or self.slow)
 
 

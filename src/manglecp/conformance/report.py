@@ -1,8 +1,8 @@
 """The report about a server, by requirement. Requirements have ids of an area and a number, for example ``WIRE-01``.
 
-Checks and the watcher of messages record observations. A requirement fails if one observation violates it, and passes
-if there are observations and none violates it; otherwise it is not tested. A violated recommendation is *advice*, not a
-failure. ``requirements.toml`` has the recommendations and the categories.
+Checks and the watcher of messages record observations. A requirement without observations is not tested. With
+observations it fails if one violates the requirement, and passes otherwise. A violated recommendation is *advice*, not
+a failure. ``requirements.toml`` has the recommendations and the categories.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ REQUIREMENTS: Final = tomllib.loads(Path(__file__).with_name("requirements.toml"
 RECOMMENDED: Final = frozenset(REQUIREMENTS["recommended"])
 CATEGORIES: Final[Mapping[str, list[str]]] = REQUIREMENTS["categories"]
 _MAX_SEEN_CHARS: Final = 400
-_MAX_FAILURES: Final = 5  # listed for one requirement
+_MAX_FAILURES: Final = 5  # failures that are listed for one requirement
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An observation that violates a requirement, and the name of the check that made it."""
+    """An observation that violates a requirement, with the name of the check."""
 
     expected: str
     seen: str

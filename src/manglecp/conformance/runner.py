@@ -1,6 +1,7 @@
 """Run the checks one after the other, each with a time limit. A *row* is the id of a requirement.
 
-A check fails if the server does not answer. After several such checks in succession the remaining ones are skipped.
+A check fails if the server does not answer. After several unanswered checks in succession, the other checks are
+skipped.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from manglecp.conformance.server_test import Check, ServerTest, Target, Untested
 UNTESTED: Final[Mapping[str, tuple[int, str]]] = {
     row: (table["level"], table["reason"]) for table in REQUIREMENTS["untested"] for row in table["rows"]
 }
-"""The requirements that no check tests: the lowest conformance level that has them, and why they are not tested."""
+"""The requirements that no check tests, each with its lowest conformance level and the reason."""
 DEVIATIONS: Final[Mapping[str, str]] = REQUIREMENTS["deviations"]
 """The deliberate deviations of a server with the extension x-approvals, with the reasons."""
 
 _MAX_SILENT_CHECKS: Final = 3
-_MIN_CLOSE_SECONDS: Final = 20.0  # the time limit of a disconnection, even if checks have a shorter one
+_MIN_CLOSE_SECONDS: Final = 20.0  # the least time limit of a disconnection, even if checks have a shorter limit
 _MANIFEST_TIME_FACTOR: Final = 3  # a server may still be starting
-_MANIFEST_ROWS: Final[Mapping[TransportName, tuple[str, ...]]] = {  # the rows that demand the manifest first
+_MANIFEST_ROWS: Final[
+    Mapping[TransportName, tuple[str, ...]]
+] = {  # the rows that require the manifest as the first message
     "http": ("TRANS-10", "TRANS-29"),
     "websocket": ("TRANS-02",),
     "stdio": ("TRANS-25", "TRANS-31"),
@@ -40,10 +43,10 @@ _NO_ANSWER: Final = "the server did not answer"
 async def run(
     target: Target, *, level: int = 3, plan: Plan | None = None, seconds: float = 20.0, rows: Set[str] | None = None
 ) -> Report:
-    """Test the server at a URL, or the one that a command starts, against the requirements up to ``level``.
+    """Test the server at a URL, or the server that a command starts, against the requirements up to ``level``.
 
-    ``seconds`` is the time limit of each check; checks with many requests get a multiple of it. ``rows`` selects the
-    checks of these requirements; without it, the report also lists every requirement that is not tested.
+    ``seconds`` is the time limit of each check, multiplied by the ``time_factor`` of the check. ``rows`` selects the
+    checks of these requirements; without ``rows``, the report also lists every requirement that is not tested.
     """
     report = Report(target if isinstance(target, str) else " ".join(target), transport_of(target), level)
     plan = plan or Plan()
@@ -147,7 +150,7 @@ async def _run_check(test: ServerTest, check: Check, seconds: float) -> bool:
         expected, seen = "answers as the specification has them", f"{type(error).__name__}: {error}"
     except (ClientError, TimeoutError) as error:
         has_answered, expected, seen = False, f"an answer within {seconds:g} s", str(error) or "nothing"
-    if expected:  # the check ended early
+    if expected:  # the check did not finish
         for row in check.rows:
             if row not in test.noted:
                 test.note(row, False, expected, seen)

@@ -1,8 +1,8 @@
 """Checks that are data: ``server_scripts/*.toml``. The ids (*rows*) are defined in ``docs/reference/requirements.md``.
 
-A step sends one message, or one for each of its cases, and has patterns of the answer (:mod:`.patterns`). In texts,
-``<case>`` stands for the case, ``<null>`` for null, and ``<omitted>`` for a member that is left out; see ``_names_of``
-for the other names. Without a message, the patterns describe the payload of the manifest.
+A step sends a message for each of its cases, and has patterns of the answer (:mod:`.patterns`). In texts, ``<case>``
+stands for the case, ``<null>`` for null, and ``<omitted>`` removes the member; see ``_names_of`` for the other names.
+The patterns of a step without a message describe the payload of the manifest.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Expectation(_Table, frozen=True, kw_only=True):
-    """A pattern of the answer, whose members are those of the envelope, and ``code``, ``status`` and ``text``."""
+    """A pattern of the answer: of the members of its envelope, and of ``code``, ``status`` and ``text``."""
 
     rows: tuple[str, ...]
     answer: Any
-    when: Any = {}  # the pattern of answers to which it applies
+    when: Any = {}  # the pattern of the answers to which the expectation applies
     expected: str = ""  # the pattern in words
 
 
@@ -64,30 +64,30 @@ class Step(_Table, frozen=True, kw_only=True):
 
     each: tuple[Any, ...] = (None,)  # the cases
     send: dict[str, Any] | None = None  # members that are replaced in an intent request for an unknown intent
-    raw: str | None = None  # bytes; ``<byte>`` is one that UTF-8 forbids
+    raw: str | None = None  # bytes; ``<byte>`` stands for a byte that UTF-8 forbids
     evaluate: dict[str, Any] | None = None  # members that are replaced in the payload for an intent of the plan
-    facts: tuple[Any, ...] | None = None  # facts that are added to this payload, as changes of the sample
+    facts: tuple[Any, ...] | None = None  # facts that are added to the payload, as changes of the sample fact
     repeat: Any = 1  # how often the facts are sent
-    each_fact: Any = None  # members that each fact of this payload gets
-    argument: Any = "<argument>"  # the argument of the sample at <position>
+    each_fact: Any = None  # members that each fact of the payload gets
+    argument: Any = "<argument>"  # the argument of the sample fact at <position>
     invoke: dict[str, Any] | None = None  # members that are replaced in an invocation of <macro_id> with <args>
     http: dict[str, str] | None = None  # method and URL of a request without a body
     look: Any = None  # a value that is compared with the patterns in place of an answer
-    given: str = ""  # a name that must not stand for null; otherwise the step is left out
+    given: str = ""  # a name; if it stands for null, the step is skipped
     token: str | None = "<token>"  # the credential
     endpoint: Endpoint | None = None
     headers: Any = {}
     about: str = ""  # the request in words; by default the case
     code: str | tuple[str, ...] = ()  # the expected code of an error, or one of several
-    rows: tuple[str, ...] = ()  # the rows that demand this code, besides the row of a single code itself
+    rows: tuple[str, ...] = ()  # the rows that require this code, in addition to the row of a single code
     expect: tuple[Expectation, ...] = ()
-    needs: Any = {}  # the pattern of the answer without which the check ends
-    otherwise: str = ""  # the reason why it ends
+    needs: Any = {}  # a pattern; the check ends if the answer does not match
+    otherwise: str = ""  # the reason for the report if the check ends
     capture: dict[str, str] = {}  # the JSON pointer into the answer for each new name
 
     @property
     def request(self) -> Any:
-        """The members of the message that are given, or its bytes; None without a message."""
+        """The members or the bytes of the message; None for a step without a message."""
         kinds = (self.raw, self.send, self.facts, self.each_fact, self.evaluate, self.invoke, self.http)
         return next((kind for kind in kinds if kind is not None), None)
 
@@ -105,11 +105,11 @@ class Script(_Table, frozen=True, kw_only=True):
     needs_credential: bool = True
     time_factor: float = 1
     manifest: Any = {}  # the pattern of manifests to which the check applies
-    otherwise: str = ""  # the reason why it does not apply to others
-    predicate: dict[str, Any] | None = None  # the pattern of the predicate of which a sample fact is sent
-    argument: tuple[str, ...] = ()  # types: the predicate has an argument of one of them, at <position>
-    planned: str = ""  # the table of the plan for whose entries the steps are done, or "runs"
-    where: dict[str, Any] = {}  # the pattern of these entries
+    otherwise: str = ""  # the reason for the report if the manifest does not match
+    predicate: dict[str, Any] | None = None  # the pattern of the predicate of the sample fact
+    argument: tuple[str, ...] = ()  # types; the predicate has an argument of one of these types, at <position>
+    planned: str = ""  # a table of the plan, or "runs": the steps are repeated for each entry
+    where: dict[str, Any] = {}  # the pattern of the entries
     step: tuple[Step, ...]
 
     def as_check(self) -> Check:
@@ -120,7 +120,7 @@ class Script(_Table, frozen=True, kw_only=True):
         )
 
     async def run(self, test: ServerTest) -> None:
-        """Do the steps. Raises :class:`.Untested` if the check does not apply to the server."""
+        """Run the steps. Raises :class:`.Untested` if the check does not apply to the server."""
         require(matches(self.manifest, test.manifest), self.otherwise)
         async for names in self._situations(test):
             for step in self.step:
@@ -156,12 +156,12 @@ class Script(_Table, frozen=True, kw_only=True):
             yield {} if self.predicate is None else self._names_of_predicate(self.predicate, test)
 
     def _planned(self, entries: Sequence[E], what: str) -> list[E]:
-        """Return the entries of the plan that fit. Raises :class:`.Untested` if there are none."""
-        fitting = [entry for entry in entries if matches(self.where, msgspec.to_builtins(entry))]
-        return require(fitting, f"the plan names no {what} for this check")
+        """Return the entries of the plan that match ``where``. Raises :class:`.Untested` if no entry matches."""
+        matching = [entry for entry in entries if matches(self.where, msgspec.to_builtins(entry))]
+        return require(matching, f"the plan names no {what} for this check")
 
     def _names_of_predicate(self, pattern: dict[str, Any], test: ServerTest) -> dict[str, Any]:
-        """Return the names of the first predicate that fits. Raises :class:`.Untested` if there is none."""
+        """Return the names for the first predicate that matches. Raises :class:`.Untested` if no predicate matches."""
         for schema in test.predicate_schemas:
             is_right_direction = "direction" in pattern or schema.get("direction", "both") != "output"
             has_argument = not self.argument or not set(self.argument).isdisjoint(schema.get("arg_types") or ())
@@ -185,7 +185,7 @@ def read_scripts() -> Iterator[Check]:
 
 
 def _names_of(case: Any, test: ServerTest) -> dict[str, Any]:
-    """Return the names that every step has; the members of a case that is a table are names, too."""
+    """Return the names of every step. If the case is a table, its members are names, too."""
     envelope = message("intent_request", _PROBE)
     text = json.dumps(envelope)
     credentials = test.plan.credentials
@@ -221,15 +221,15 @@ async def _run_step(step: Step, test: ServerTest, names: dict[str, Any]) -> None
     for expectation in step.expect:
         if matches(fill(expectation.when, names), view):
             pattern = fill(expectation.answer, names)
-            found = "; ".join(differences(pattern, view))
+            mismatch = "; ".join(differences(pattern, view))
             expected = fill(expectation.expected, names) or _describe(pattern)
-            test.note(expectation.rows, not found, f"{expected} for {about}" if about else expected, found)
+            test.note(expectation.rows, not mismatch, f"{expected} for {about}" if about else expected, mismatch)
     require(matches(fill(step.needs, names), view), fill(step.otherwise, names))
     names |= {name: resolve_pointer(view, pointer) for name, pointer in step.capture.items()}
 
 
 def _view(answer: ServerMessage) -> dict[str, Any]:
-    """Return what patterns describe: the envelope, and further members."""
+    """Return the object that patterns describe: the envelope of an answer, with additional members."""
     names = [tool.get("name") for tool in answer.tools]
     more = {"code": answer.code, "status": answer.status, "text": answer.data.decode(errors="replace")}
     return {**answer.envelope, **more, "tools": comparable(answer), "names": names}

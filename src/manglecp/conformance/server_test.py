@@ -1,4 +1,4 @@
-"""The test of one server: what checks use to send requests and to record whether requirements hold.
+"""The test of one server: with its methods, checks send requests and record whether requirements hold.
 
 A *row* is the id of a requirement, for example ``WIRE-01``.
 """
@@ -37,7 +37,7 @@ Run = Callable[["ServerTest"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A function that tests some requirements. The watcher tests the requirements that concern every single message."""
+    """A function that tests some requirements. The watcher tests the requirements that apply to every message."""
 
     run: Run
     name: str
@@ -77,7 +77,7 @@ def transport_of(target: Target) -> TransportName:
 
 
 class Untested(Exception):
-    """A check that cannot be executed; the message is the reason for the report."""
+    """A check cannot be executed; the message is the reason for the report."""
 
 
 def require(value: T | None, reason: str) -> T:
@@ -200,9 +200,10 @@ class ServerTest:
         return holds
 
     def note_error(self, answer: ServerMessage, code: str | Sequence[str], *rows: str, about: str) -> bool:
-        """Record whether the answer is an error with this code (or one of these), and return whether it is.
+        """Record and return whether the answer is an error with ``code``, or with one of several codes.
 
-        The result is recorded for ``rows``, and for the rows of the codes that the check has. ``about`` is the request.
+        The result is recorded for ``rows``, and for those rows of the codes that the check has. ``about`` describes the
+        request.
         """
         assert self.check is not None
         codes = (code,) if isinstance(code, str) else tuple(code)
@@ -212,7 +213,7 @@ class ServerTest:
     async def request(self, request: Request, endpoint: Endpoint | None = None) -> ServerMessage:
         """Send a request on the shared connection, and repeat it while the server is busy. Return the last answer.
 
-        ``endpoint`` is by default the one for the type of the request.
+        The default ``endpoint`` follows from the type of the request.
         """
         connection = await self.connection()
         if endpoint is None:
@@ -243,7 +244,8 @@ class ServerTest:
     async def usable_intent(self) -> PlannedIntent:
         """Return an intent that the server evaluates without an error, if possible one that returns tools.
 
-        The intents come from the plan, or else from the manifest. Raises :class:`Untested` if no intent is usable.
+        The intents come from the plan or, if it has none, from the manifest. Raises :class:`Untested` if no intent is
+        usable.
         """
         if self._intent is None:
             self._intent = (await self._find_intent(),)

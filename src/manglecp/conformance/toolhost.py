@@ -1,7 +1,7 @@
 """The check of a toolhost against the IPC contract, by scripted conversations with host processes.
 
-``toolhost_scripts/*.toml`` has the conversations: requests, and the members that their answers must have. Scripts need
-actions in roles, such as one that fails; the *cast* is the table with the action for each role. In all texts,
+``toolhost_scripts/*.toml`` has the conversations: requests, and the members that their answers must have. A script
+needs actions in roles, such as an action that fails; the *cast* is the table with the action for each role. In texts,
 ``<role.member>`` stands for a member of the cast, ``<plugin>`` for the plugin, and other names for parts of earlier
 answers (:mod:`.patterns`).
 """
@@ -41,13 +41,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The requests to one host process: one request, or with ``--serve`` any number."""
+    """The requests to one host process: a single request or, with ``--serve``, any number of requests."""
 
     name: str
     arguments: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()  # ids of the requirements that the conversation tests
     needs: tuple[str, ...] = ()  # roles that the cast must have
-    ours: bool = False  # whether it tests additions to the contract, or parts that the C++ toolhost lacks
+    ours: bool = False  # whether it tests additions of this project, or parts that the C++ toolhost lacks
     leases: bool = False  # whether the conversation needs a host that issues leases on its pipe
     environ: Mapping[str, str] = {}  # additional environment variables
     step: tuple[Step, ...] = ()
@@ -85,7 +85,7 @@ def toolhost_conversations() -> dict[str, Conversation]:
 
 
 def check_toolhost(conversation: Conversation, host: Toolhost) -> list[str]:
-    """Have the conversation with a new host process, and return the errors. Raises OSError if it cannot be started."""
+    """Hold the conversation with a new host process, and return the errors. Raises OSError if it does not start."""
     return asyncio.run(_check(conversation, host))
 
 
@@ -149,7 +149,7 @@ async def _converse(conversation: Conversation, process: Process, names: dict[st
                 except LookupError:
                     return [*errors, f"step {number}: the answer has no {pointer}"]
     if not is_last:
-        # A host that wrongly reads on after the empty line would answer the request that follows.
+        # A host that wrongly continues to read after the empty line would answer the next request.
         stdin.write(b'\n{"aid":"AID.AFTER.THE.END"}\n' if conversation.end == "empty line" else b"")
         stdin.write_eof()
     rest_bytes = await asyncio.wait_for(stdout.read(), patience)

@@ -1,4 +1,4 @@
-"""The harness implements the harness typestate: it judges the evidence of a model turn before it authorises a mutation.
+"""The harness judges the evidence of a model turn, by a typestate, before it authorises a mutation.
 
 readers, canonical_v1, call_spec, evidence   convert untrusted JSON to typed, normalised rows
 constraints                                  constraints, policy documents, and the terms that result from both
@@ -6,7 +6,7 @@ classes, checks, judgement                   42 failure classes; the checks that
 turn, states, witness                        turns and their builder; the typestate; verifiable records
 policy                                       policy packages
 
-Verdicts are computed from rows; a claim of the runtime can make a verdict stricter, never laxer. The package uses
+Verdicts are computed from rows; a claim of the runtime can only make a verdict stricter. The package uses
 no clock, files, processes or randomness. In its modules, *upstream* is the reference implementation.
 """
 

@@ -1,7 +1,8 @@
 """The call spec: 35 fields that bind a turn to its policies.
 
-A field whose name ends in ``Digest`` references a policy document; one that ends in ``Policy`` holds the policy itself.
-The first eleven fields, those of upstream (the reference implementation), are required; the rest is judged if present.
+A field whose name ends in ``Digest`` has the digest of a policy document; a field whose name ends in ``Policy`` has the
+policy itself. The first eleven fields, which upstream (the reference implementation) has too, are required; the other
+fields are optional.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class ProtocolStatePolicy(JsonRecord, frozen=True):
 
 
 class CallSpec(JsonRecord, frozen=True):
-    """What a turn is bound to: model, mode and policies. Fields without a default are required."""
+    """The model, the mode and the policies to which a turn is bound. Fields without a default are required."""
 
     call_id: RequiredText
     model_ref: RequiredText
@@ -152,4 +153,6 @@ class CallSpec(JsonRecord, frozen=True):
     protocol_state_policy: ProtocolStatePolicy | None = None
 
 
-UPSTREAM_FIELDS: Final = CallSpec.__struct_encode_fields__[:11]  # the required fields; upstream digests no others
+UPSTREAM_FIELDS: Final = CallSpec.__struct_encode_fields__[
+    :11
+]  # the required fields, the only fields that upstream digests

@@ -1,9 +1,9 @@
-"""The canonical JSON and digests of harness v1, a format of upstream; tests compare the bytes with recorded ones.
+"""The canonical JSON and digests of harness v1, a format of upstream; tests compare the bytes with recorded bytes.
 
-Formats that this project defined use :mod:`manglecp.base.json` instead. Object keys are sorted by code point, there is
-no white space, text is UTF-8 with the escapes that JSON requires. Numbers that implementations write differently
-(exponents, minus zero) are written as text. A value has no canonical form here if it has none in
-:mod:`manglecp.base.json`.
+The formats of this project use :mod:`manglecp.base.json` instead. Object keys are sorted by code point, there is no
+white space, text is UTF-8 with the escapes that JSON requires. Numbers that implementations write differently
+(exponents, minus zero) are written as text. A value that has no canonical form in :mod:`manglecp.base.json` has none
+here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     CallSpec -> ToolRequests -> ToolResults -> ToolUse -> JoinClosed -> MutationReady
 
-Each failure class blocks a state: while a finding has this class, the turn cannot reach that state or a later one. A
+Each failure class blocks a state: while a finding has this class, the turn can reach neither that state nor a later
+state. A
 turn is **closed** if no finding blocks JoinClosed or an earlier state; it may **mutate** if it has a mutation and
 no finding at all. :mod:`.checks` derive findings from evidence; a claim of the runtime can add a finding, never
 remove one. A :class:`Finding` is a class, the row that raised it and a message; its id depends on class, row and turn,

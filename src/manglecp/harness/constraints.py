@@ -1,7 +1,7 @@
 """The terms by which a turn is judged: explicit constraints, policy documents, and their combination.
 
-A constraint that is absent differs from one that is empty: an empty allow-list allows nothing. A policy document counts
-only if the call spec has its digest; otherwise it has *drifted*, supplies no terms, and raises the failure class of its
+An absent constraint differs from an empty constraint: an empty allow-list allows nothing. A policy document whose
+digest is not in the call spec has *drifted*: it supplies no terms, and causes a finding of the failure class of its
 kind. An explicit constraint replaces the same member of a document; the two are not intersected. The policies inside
 the call spec apply in addition to the constraints.
 """
@@ -73,7 +73,7 @@ class ToolConstraints(JsonRecord, frozen=True):
 
 
 class ProtocolConstraints(JsonRecord, frozen=True):
-    """Facts about message order known to the transport."""
+    """What the transport reports about the order of messages."""
 
     parallel_transport_order_valid: Flag = None
 
@@ -169,7 +169,7 @@ def _read_red_team_gate(row: dict[str, Any]) -> RedTeamGate | None:
 
 
 def _read_mode(value: Any) -> str:
-    """Return the word, or ``""`` if it is blank or not a text: the mode is then unknown, not absent."""
+    """Return the word, or ``""`` for a blank text or another type, so that the mode is unknown and not absent."""
     return read_word(value) or ""
 
 
@@ -187,7 +187,7 @@ class SelfEvolution(JsonRecord, frozen=True):
 
 
 class GovernanceProfile(JsonRecord, frozen=True):
-    """The claimed governance and its evidence."""
+    """The governance that the turn claims, with the evidence for it."""
 
     claim_id: Text = None
     claimed: Flag = None
@@ -227,7 +227,7 @@ class MutationConstraints(JsonRecord, frozen=True):
 
 
 class Constraints(JsonRecord, frozen=True):
-    """All constraints. The presence of governance constraints, or a claim in the profile, makes governance apply."""
+    """All constraints. Governance applies if there are governance constraints, or if the profile claims governance."""
 
     tool_constraints: ToolConstraints = ToolConstraints()
     protocol_constraints: ProtocolConstraints = ProtocolConstraints()
@@ -250,7 +250,7 @@ class PolicyKind(NamedTuple):
     """One kind of policy document."""
 
     digest_field: str  # the field of the call spec with its digest
-    drift_class: FailClass  # raised if the digest of the document differs
+    drift_class: FailClass  # the class of the finding if the digest of the document differs
     read: Reader[Any] = lambda _: None  # returns the terms that the document supplies; None by default
 
 
@@ -353,7 +353,7 @@ def combine_terms(constraints: Constraints, documents: PolicyDocuments, *, is_ha
         role_scopes=_prefer_explicit(constraints.context_constraints.role_scopes, term_of("contextScope")),
         compaction=constraints.runtime_constraints.compaction or term_of("compactionPolicy") or CompactionTerms(),
         decomposition=_merge(constraints.decomposition_constraints, term_of("decompositionPolicy")),
-        # The contract document applies only to a turn that hands over; explicit constraints always apply.
+        # The contract document applies only to a turn with a handoff; explicit constraints always apply.
         handoff=_merge(constraints.handoff_constraints, term_of("handoffContract") if is_handoff else None),
         required_stages=STAGES if stages is None else _sort_stages(stages),
         eval_thresholds=_prefer_explicit(governance and governance.eval_thresholds, term_of("evalGatePolicy")) or {},
@@ -374,5 +374,5 @@ def _merge(explicit: R, document: R | None) -> R:
 
 
 def _sort_stages(stages: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the known stages in their order, then the unknown ones."""
+    """Return the known stages in their order, then the unknown stages."""
     return (*(stage for stage in STAGES if stage in stages), *(stage for stage in stages if stage not in STAGES))

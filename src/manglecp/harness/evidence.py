@@ -3,10 +3,10 @@
 A row is normalised when it is read: texts are trimmed, synonyms replaced, and defaults filled in. Payloads, arguments
 and messages are not stored; rows hold their digests.
 
-Rows that are equal after normalisation are one row. Two different rows of one kind with one id are a contradiction and
-make the evidence invalid. Among results, only terminal ones can contradict one another; a result that is not terminal
-counts until there is a terminal result with the same id. Rows without an id (accesses, artifacts, decisions, exports)
-cannot contradict one another. *Upstream* is the reference implementation of the harness.
+Rows that are equal after normalisation are one row. Two different rows of the same kind with the same id are a
+contradiction, and make the evidence invalid. Among results, only terminal results can contradict one another; a result
+that is not terminal counts until there is a terminal result with the same id. Rows of kinds without ids (accesses,
+artifacts, decisions, exports) cannot contradict one another. *Upstream* is the reference implementation.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _ErrorMembers(JsonRecord, frozen=True):
 
 
 def read_envelope(row: dict[str, Any]) -> ErrorEnvelope:
-    """Return the error of a result; members of the row take precedence over those of its ``rawError``."""
+    """Return the error of a result; a member of the row takes precedence over the same member of ``rawError``."""
     members = reader_of(_ErrorMembers)(row)
     raw, raw_json = read_member(row, "rawError", _read_raw_error) or (_RawError(), {})
     retryable = raw.retryable if members.retryable is None else members.retryable
@@ -121,7 +121,7 @@ class SearchRef(JsonRecord, frozen=True):
 
 
 def _read_search_fits(row: dict[str, Any]) -> bool | None:
-    """Return whether ``searchRefDigest`` matches the recorded search; None if one of them is missing."""
+    """Return whether ``searchRefDigest`` is the digest of the recorded search; None if either is missing."""
     declared_digest = read_member(row, "searchRefDigest", read_text)
     if declared_digest is None or row.get("searchRef") is None:
         return None
@@ -129,7 +129,7 @@ def _read_search_fits(row: dict[str, Any]) -> bool | None:
 
 
 def _read_input_digest(row: dict[str, Any]) -> str | None:
-    """Return the digest of the recorded arguments, or the declared digest if they are not recorded."""
+    """Return the digest of the recorded arguments or, without recorded arguments, the declared digest."""
     declared_digest = read_member(row, "inputDigest", read_text)
     return declared_digest if row.get("input") is None else digest_bytes(_canonical_member(row, "input"))
 
@@ -172,7 +172,7 @@ _STATUS_WORDS: Final[dict[str | None, Status]] = {
 def _read_status(row: dict[str, Any]) -> Status:
     value = row.get("status")
     word = read_member(row, "status", read_word)
-    if word is None and (value is None or type(value) is str):  # absent or blank: error members decide
+    if word is None and (value is None or type(value) is str):  # without a status, error members decide
         has_error = reader_of(_ErrorMembers)(row) != _ErrorMembers() or isinstance(row.get("rawError"), dict)
         return "error" if has_error else "ok"
     if word not in _STATUS_WORDS:
@@ -448,7 +448,7 @@ class Compaction(JsonRecord, frozen=True):
 
 
 class Continuity(JsonRecord, frozen=True):
-    """How the turn began: ``fresh``, after a handoff (``descent``), or after a ``compaction``."""
+    """The beginning of the turn: ``fresh``, after a handoff (``descent``), or after a ``compaction``."""
 
     mode: Word = None
     handoff_ref: Text = None
@@ -464,7 +464,7 @@ class NamedCall(JsonRecord, frozen=True):
 
 
 def _read_named_calls(value: Any) -> tuple[NamedCall, ...]:
-    """Return the calls by id, each once. Two different calls under one id are a contradiction."""
+    """Return the distinct calls, sorted by id. Two different calls with the same id are a contradiction."""
     calls: dict[str, NamedCall] = {}
     for call in list_of(reader_of(NamedCall))(value):
         if calls.setdefault(call.tool_call_id, call) != call:
@@ -484,7 +484,7 @@ class Mutation(JsonRecord, frozen=True):
     join_witness_refs: Texts = ()
     automated: Flag = None
     calls: Annotated[tuple[NamedCall, ...], Member(_read_named_calls)] = ()
-    """The calls that a mutation of the kind ``effect`` may make, each once."""
+    """The calls that a mutation of the kind ``effect`` permits, each once."""
 
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
@@ -497,7 +497,7 @@ def _arrange_set(rows: Iterable[R]) -> tuple[R, ...]:
 
 
 class RowList:
-    """The reader of a list of rows. ``is_unique`` is whether all rows with the same ``id_field`` must be equal."""
+    """The reader of a list of rows. If ``is_unique``, rows with the same ``id_field`` have to be equal."""
 
     def __init__(self, kind: type[Row], id_field: str = "tool_call_id", *, is_unique: bool = True) -> None:
         self.kind = kind

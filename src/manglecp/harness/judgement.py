@@ -1,7 +1,7 @@
 """The verdict over a turn, and its digests in two bundles.
 
-**v1** equals the bundle of upstream (the reference implementation): both compute equal digests. It covers
-eleven fields of the call spec and the members that upstream reads; its join digest does not cover the call spec.
+**v1** equals the bundle of upstream (the reference implementation). It covers eleven fields of the call spec and the
+members that upstream reads; its join digest does not cover the call spec.
 
 **v2** covers every input of a verdict (all normalised rows, the whole call spec, constraints and policy documents) and
 the failure classes.
@@ -26,7 +26,7 @@ from manglecp.harness.readers import JsonRecord
 from manglecp.harness.turn import Turn, read_turn
 
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
-"""Encodes canonical JSON. It checks nothing: :mod:`.readers` has read all values, so each has a canonical form."""
+"""Encodes canonical JSON without checks: :mod:`.readers` has checked that each value has a canonical form."""
 
 # The members of a row that upstream reads; an empty list, or a member that was not given, is omitted.
 _UPSTREAM_REQUEST: Final = ("toolCallId", "toolName", "schemaDigest", "callerId", "searchRefDigest")
@@ -41,7 +41,7 @@ def _digest(value: Any) -> str:
 
 
 def _pick(row: JsonRecord, *names: str) -> dict[str, Any]:
-    """Return the members of these names that the JSON of the row has."""
+    """Return the members of the row's JSON that have these names."""
     members = msgspec.to_builtins(row)
     return {name: members[name] for name in names if name in members}
 

@@ -3,7 +3,7 @@
 The annotations of a :class:`JsonRecord` define how each member is read; :func:`reader_of` compiles them. A list or an
 object in the place of another type makes the document unreadable (:class:`InvalidEvidence`). A scalar that is absent,
 null, blank or of the wrong type counts as *not given*: its reader returns None, and the checks decide whether the
-value was needed. Only a field without a default must be given.
+value is needed. Only a field without a default must have a value.
 
 Text is trimmed, words are lower-cased, lists without a meaningful order are sorted and deduplicated. The types
 of records limit how deep a document can be nested; constants limit the size of lists, texts and verbatim values
@@ -59,7 +59,7 @@ class JsonRecord(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """How a field is read: from the member with its name, or, if ``computed``, from all members of the object."""
+    """The reader of a field. It gets the member with the field's name or, if ``computed``, the whole object."""
 
     read: Reader[Any]
     computed: bool = False
@@ -71,7 +71,7 @@ def _raise_if_container(value: Any, expected: str) -> None:
 
 
 def read_text(value: Any) -> str | None:
-    """Return the trimmed text; a blank one counts as not given."""
+    """Return the trimmed text; a blank text counts as not given."""
     if type(value) is not str:
         _raise_if_container(value, "a text")
         return None
@@ -100,7 +100,7 @@ def read_flag(value: Any) -> bool | None:
 
 
 def read_integer(value: Any) -> int | None:
-    """Return a 64-bit integer; a larger one counts as not given."""
+    """Return a 64-bit integer; a larger integer counts as not given."""
     if type(value) is not int:
         _raise_if_container(value, "a number")
         return None
@@ -165,7 +165,7 @@ def mapping_of(read: Reader[T | None], words: bool = False) -> Reader[dict[str, 
 
 
 def canonical_form(value: Any) -> bytes:
-    """Return the canonical JSON. Raises :class:`InvalidEvidence` if the value has none, or a too long one."""
+    """Return the canonical JSON. Raises :class:`InvalidEvidence` if there is none, or it is too long."""
     try:
         form = canonical(value)
     except Uncanonical as error:
@@ -201,7 +201,7 @@ OptionalTexts: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_texts)]
 """A set of texts; None if not given."""
 OptionalWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(read_words)]
 Multiset: TypeAlias = Annotated[tuple[str, ...], Member(_sorted_reader(_texts, distinct=False))]
-"""Sorted texts, of which several may be equal."""
+"""Sorted texts, with repetitions."""
 OrderedWords: TypeAlias = Annotated[tuple[str, ...] | None, Member(_words)]  # words in their order
 NumbersByName: TypeAlias = Annotated[dict[str, float] | None, Member(read_numbers_by_name)]
 VerbatimObject: TypeAlias = Annotated[dict[str, Any] | None, Member(read_verbatim)]
@@ -238,7 +238,7 @@ def _reader_of(kind: type[Any]) -> Reader[Any]:
 
 
 def _member_of(annotation: Any) -> Member:
-    """Return the Member of an annotation; a plain record type is read by its own annotations."""
+    """Return the Member of an annotation; for a record type without one, the reader of that record."""
     for metadata in getattr(annotation, "__metadata__", ()):
         if isinstance(metadata, Member):
             return metadata

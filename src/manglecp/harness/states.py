@@ -1,13 +1,13 @@
-"""The typestate: six types, each constructed only by a method of its predecessor.
+"""The typestate: six types, each constructed only by a method of the type before it.
 
     CallSpec.open(call_spec, constraints) or CallSpec.of(builder)
     .request(rows, evidence)  .answer(rows, evidence)  .use(rows, evidence)
     .close(protocol_state, evidence)  .authorize(mutation, mutation_constraints)  -> MutationReady
 
 Each transition adds evidence and judges all evidence so far; a failure class that blocks the next state raises
-:class:`TurnBlocked`. Instances cannot be constructed, copied, pickled, changed or subclassed: each has a credential
-that references the instance, so an instance made with ``object.__new__``, or with the credential of another instance,
-is rejected. :func:`redeem` spends a ``MutationReady`` once, :func:`redeem_call` once per call that its mutation names.
+:class:`TurnBlocked`. Code outside of this module can neither construct, copy, pickle, change nor subclass a state.
+Each state has a credential that references the state; a state made by ``object.__new__``, or with the credential of
+another state, is rejected. :func:`redeem` spends a ``MutationReady``, :func:`redeem_call` the right to one call.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class TurnBlocked(Exception):
 
 
 class ForgedState(TypeError):
-    """A state that no transition issued, or that was spent already."""
+    """A state was not issued by a transition, or is spent."""
 
 
 class WrongMutation(ValueError):
-    """A mutation other than the one that was authorised."""
+    """A mutation differs from the authorised mutation."""
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class _Credential:
             raise ForgedState(f"this {self.state_type.__name__} was spent already")
 
     def spend(self, call_id: str | None = None) -> None:
-        """Spend the state, or its right to one call. Raises :class:`ForgedState` the second time."""
+        """Spend the state or, with ``call_id``, its right to that call. Raises :class:`ForgedState` if spent."""
         with self.spent_calls.lock:
             self.raise_if_spent()
             if call_id is None:
@@ -133,7 +133,7 @@ class _State:
 def _issue(
     state_type: type[_T], builder: TurnBuilder, spent_calls: _SpentCalls, judgement: Judgement | None = None
 ) -> _T:
-    """Construct a state; no other code does."""
+    """Construct a state. This is the only function that does so."""
     state = object.__new__(state_type)
     object.__setattr__(state, "_credential", _Credential(state, builder, judgement, spent_calls))
     return state
@@ -154,7 +154,7 @@ class _JudgedState(_State):
     def judgement(self) -> Judgement:
         """The judgement of the turn.
 
-        A closed turn may have findings that did not block it; because of them, :meth:`JoinClosed.authorize` refuses a
+        A closed turn may have findings that block only a mutation; :meth:`JoinClosed.authorize` then refuses the
         mutation.
         """
         judgement = _credential_of(self, type(self)).judgement
@@ -175,7 +175,7 @@ class CallSpec(_State):
 
     @staticmethod
     def of(builder: TurnBuilder) -> CallSpec:
-        """Open a turn from a builder; the builder has validated its input."""
+        """Open a turn from a builder, which has validated its input."""
         return _reach(CallSpec, builder, _SpentCalls())
 
     def request(self, rows: Rows = (), evidence: JsonObject = _EMPTY) -> ToolRequests:
@@ -187,7 +187,7 @@ class _CallAuthority(_State):
     __slots__ = ()
 
     def permits(self, call_id: str, tool_name: str, input_digest: str) -> bool:
-        """Return whether the state names this call, and the call was not yet redeemed (:func:`redeem_call`)."""
+        """Return whether the state names this call, and the call was not redeemed before (:func:`redeem_call`)."""
         credential = _credential_of(self, type(self))
         is_spent = call_id in credential.spent_calls.ids
         return not is_spent and _is_named(credential, NamedCall(call_id, tool_name, input_digest))
@@ -246,7 +246,7 @@ class JoinClosed(_JudgedState):
     __slots__ = ()
 
     def authorize(self, mutation: JsonObject | None = None, mutation_constraints: JsonObject = _EMPTY) -> MutationReady:
-        """Return the right to one mutation: ``mutation``, or the one in the evidence. Spends this state.
+        """Spend this state, and return the right to one mutation: ``mutation``, or the mutation in the evidence.
 
         ``mutation_constraints`` of the caller, above all the active policy digest, replace those of the turn; claims
         that the turn requires stay required. Raises :class:`TurnBlocked` without spending the state.
@@ -324,7 +324,7 @@ def replay_turn(document: Any, active_policy: str | None = None) -> MutationRead
     """
     if not isinstance(document, dict):
         raise InvalidEvidence("", "an object is expected")
-    judge(document)  # only for its errors: their pointers are relative to the whole document
+    judge(document)  # called for its errors only, whose pointers are relative to the whole document
     constraints = {name: value for name, value in document.items() if name != "evidence"}
     evidence = dict(document["evidence"])
     call_spec, protocol_state = evidence.pop("callSpec"), evidence.pop("protocolState")

@@ -1,6 +1,6 @@
-"""A turn as the checks read it: its evidence, the terms in force, and its rows by call id; and the builder of a turn.
+"""A turn: the evidence, the terms in force, and the rows by call id, which the checks read; and the builder of a turn.
 
-:class:`TurnBuilder` reads each row once, when the row is added, and builds the turn that :func:`read_turn` would return
+:class:`TurnBuilder` reads each row once, when the row is added, and builds the same turn that :func:`read_turn` returns
 for the whole document.
 """
 
@@ -29,7 +29,9 @@ from manglecp.harness.evidence import (
 from manglecp.harness.readers import InvalidEvidence, member_readers, read_member, read_text, reader_of
 from manglecp.wire import validator_of
 
-PROGRAM: Final = "code_execution"  # the kind of a call that runs a program, and of the caller of that program's calls
+PROGRAM: Final = (
+    "code_execution"  # the kind of a call that runs a program; also the caller kind of calls that the program makes
+)
 
 _read_constraints: Final = reader_of(Constraints)
 _CONSTRAINT_MEMBERS: Final = member_readers(Constraints)
@@ -75,7 +77,7 @@ class Turn:
         object.__setattr__(self, name, value)
 
     def caller_kind(self, request: ToolRequest) -> str:
-        """Return the kind of the caller: from the edge, else from the request, else ``direct``."""
+        """Return the caller kind of the caller edge or of the request, by default ``direct``."""
         edge = self.caller_edges.get(request.tool_call_id)
         if edge is not None and edge.caller_kind is not None:
             return edge.caller_kind
@@ -91,7 +93,7 @@ class Turn:
 
     @property
     def needs_context(self) -> bool:
-        """Whether the evidence must show how results were rendered: the turn continues, or has used a result."""
+        """Whether the evidence must show how results were rendered: if the turn continues, or consumed a result."""
         return self.continues or any(row.is_consumed for row in self.evidence.tool_use)
 
 

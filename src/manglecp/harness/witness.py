@@ -83,7 +83,7 @@ def witness_of(judgement: Judgement) -> Witness:
 
 
 def verify(witness: Mapping[str, Any]) -> Verification:
-    """Judge the rows of a witness again. Raises :class:`.InvalidEvidence` if they are unreadable."""
+    """Judge the rows of a witness again. Raises :class:`.InvalidEvidence` if the rows are unreadable."""
     if not isinstance(witness, Mapping):
         raise InvalidEvidence("", "an object is expected")
     turn = _read_recorded_turn(witness.get("turn"))
@@ -106,7 +106,7 @@ def _read_recorded_turn(recorded: Any) -> Turn:
     if not isinstance(recorded, dict):
         raise InvalidEvidence("/turn", "is absent or not an object")
     try:
-        msgspec.json.encode(recorded)  # encoded only to raise its errors
+        msgspec.json.encode(recorded)  # for its errors only
     except (RecursionError, TypeError, UnicodeEncodeError) as error:
         raise InvalidEvidence("/turn", f"is not JSON: {error}") from None
     evidence = _convert(recorded, "evidence", Evidence)

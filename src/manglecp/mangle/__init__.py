@@ -2,7 +2,7 @@
 
 Stages: parse (``lexer``, ``parser``), analysis (``declarations``, ``clauses``, ``types``, ``checker``), stratification
 (``stratify``), evaluation (``engine``; ``naive`` interprets rare features and locates errors). :meth:`Program.load`
-runs the first three; ``result`` holds the least model, ``explain`` makes proofs and finds missing facts.
+runs the first three stages. ``result`` holds the least model; ``explain`` makes proofs and finds missing facts.
 """
 
 from manglecp.base.lazy import attach

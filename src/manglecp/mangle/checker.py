@@ -1,8 +1,9 @@
 """The bounds checker: rejects rules that violate the declared types of a predicate.
 
 A *state* maps the variables of a rule to their possible types. The *alternatives* of a predicate are rows of types: the
-declared rows, or else those of facts and rules. In running order, each premise splits every state by alternative and
-drops impossible states; a rule without a state is rejected. In every state the head must fit a declared row.
+declared rows or, without a declaration, the types of its facts and rules. In running order, each premise replaces every
+state by one state per possible alternative. A rule without a state is rejected. In every state the head must fit a
+declared row.
 
 Only provable errors are rejected: a function application that cannot be typed is an error in a body, but has the type
 ``/any`` in a head or ``let``.
@@ -72,8 +73,8 @@ State: TypeAlias = dict[str, Type]  # the possible type of each variable
 
 ORDERABLE: Final = (NUMBER, FLOAT, STRING, NAME, TIME, DURATION)
 ANY_ORDERABLE: Final = union(ORDERABLE)
-# Arithmetic and its reducers need exactly one type; constructors build a type from those of their arguments. For other
-# built-ins only type constructors are compared; kinds of constants are checked at run time.
+# Arithmetic and its reducers need exactly one type; constructors build a type from the types of their arguments. For
+# other built-ins only type constructors are compared; kinds of constants are checked at run time.
 EXACT: Final[Mapping[str, Type]] = {
     **dict.fromkeys(("fn:plus", "fn:minus", "fn:mult", "fn:div", "fn:mod", "fn:sum", "fn:min", "fn:max"), NUMBER),
     **dict.fromkeys(("fn:float:plus", "fn:float:mult", "fn:float:div"), FLOAT),
@@ -164,7 +165,7 @@ class Expressions:
         return 0, StructType(())  # fn:struct:get, which takes a struct
 
     def type_or_any(self, term: syntax.Term, state: State) -> Type:
-        """Return the type of a term, or ``/any`` where a run-time error is sufficient."""
+        """Return the type of a term, or ``/any`` for a term that cannot be typed, whose error is raised at run time."""
         type_ = self.type_of(term, state)
         return ANY if type_ == EMPTY else type_
 
@@ -186,11 +187,11 @@ class Expressions:
 
 
 def _is_exactly(actual: Type, expected: Type) -> bool:
-    """Return whether the type is exactly ``expected``. The type of a value that was only compared counts as number."""
+    """Return whether the type is ``expected``. ANY_ORDERABLE, the type of a value that is only compared, counts."""
     return widen(actual) == expected or (expected == NUMBER and actual == ANY_ORDERABLE)
 
 
-MAX_STATES: Final = 200  # states of a rule after one premise; a rule with more is not checked
+MAX_STATES: Final = 200  # states of a rule after one premise; a rule with more states is not checked
 
 
 def check_types(
@@ -228,7 +229,7 @@ class _Checker:
         self.acceptance = FactAcceptor(predicates)
         self.vocabulary = self.acceptance.vocabulary
         self.expressions = Expressions(self.vocabulary)
-        self.observed: dict[syntax.Key, dict[Types, None]] = {}  # types of the facts of undeclared predicates
+        self.observed: dict[syntax.Key, dict[Types, None]] = {}  # of facts of undeclared predicates
         self.alternatives: dict[syntax.Key, tuple[Types, ...]] = {}  # only of predicates whose rules were checked
         self.unproven: set[syntax.Key] = set()  # predicates with unknown alternatives
 
@@ -270,11 +271,11 @@ class _Checker:
             return predicate.rows
         if key in self.unproven:
             raise _NothingProven
-        # In a recursion, before its alternatives are inferred, a predicate may have any types.
+        # The alternatives of a recursive predicate are unknown at first: any types.
         return self.alternatives.get(key, ((ANY,) * predicate.arity,))
 
     def infer(self, root: syntax.Key) -> None:
-        """Check the rules of a predicate after those of the undeclared predicates it reads, depth first."""
+        """Infer the alternatives of a predicate, after those of the undeclared predicates that its rules read."""
         stack = [(root, self._undeclared_premises(root))] if root not in self.alternatives else []
         started = {root}
         while stack:
@@ -327,10 +328,10 @@ def _row_text(types: Types) -> str:
 
 
 def _most_general(rows: Iterable[Types]) -> tuple[Types, ...]:
-    """Drop the rows that differ from another row only by narrower names; sort the rest.
+    """Return the rows, sorted, without rows that differ from another row only by narrower types of names.
 
-    Other narrower types are kept, because they allow what a wider type does not: arithmetic needs a number, not a union
-    or ``/any``; a field needs the struct that has it.
+    Other narrower types remain, because they permit more than a wider type: arithmetic needs a number, not a union or
+    ``/any``; access to a field needs the struct with that field.
     """
     general: dict[Types, list[Types]] = {}  # by row without its names: rows that differ only in names
     for row in rows:
@@ -349,7 +350,7 @@ class _RuleCheck:
         self.predicate = checker.predicates[rule.head.key]
 
     def head_types(self) -> list[Types]:
-        """Return the types of the head, one tuple per state; report types that a declaration forbids."""
+        """Return the types of the head, one tuple per state; report types that do not fit the declaration."""
         states = self._initial_states()
         for premise in self.rule.premises:
             states = self._states_after(premise, states)
@@ -455,7 +456,7 @@ class _RuleCheck:
         new_state = dict(state)
         # Twice, because a later argument may bind a type variable of an earlier one.
         for arg, expected in [*zip(atom.args, row, strict=True)] * (2 if has_variables(row) else 1):
-            if isinstance(arg, syntax.Apply):  # its value is compared at run time; its type may bind variables
+            if isinstance(arg, syntax.Apply):  # the value is compared at run time; the type may bind type variables
                 match_type(expected, self.expressions.type_of(arg, new_state), binding)
                 continue
             actual = self.expressions.type_of(arg, new_state)
@@ -483,7 +484,7 @@ class _RuleCheck:
         variables = [side for side in premise.terms if isinstance(side, syntax.Variable)]
         if not variables and not premise.negated:
             return state
-        if premise.negated:  # a value that differs from a constant can still be any other of its kind
+        if premise.negated:  # a value that differs from a constant can be any other value of its kind
             left, right = widen(left), widen(right)
         common = meet(left, right)
         if common == EMPTY:
@@ -620,7 +621,7 @@ class _RuleCheck:
 
 
 def _split_unions(atom: syntax.Atom, row: Types, state: State) -> list[State]:
-    """Replace unions that have to match a type with type variables: return one state per choice of members."""
+    """Return one state per choice of union members, for each union that has to match a type with type variables."""
     states = [state]
     for arg, expected in zip(atom.args, row, strict=True):
         if isinstance(arg, syntax.Variable) and not isinstance(expected, TypeVariable) and has_variables((expected,)):

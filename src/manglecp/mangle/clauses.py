@@ -34,20 +34,20 @@ from manglecp.mangle.syntax import (
 from manglecp.mangle.values import Duration
 
 
-# A premise runs as soon as its inputs are bound; of several such premises, the first in the text. The order is part of
-# a rule's meaning: it decides which variables are bound before a temporal premise. A rule without an order is unsafe.
+# The next premise is the first in the text whose inputs are bound. The running order is part of a rule's meaning: it
+# decides which variables are bound before a temporal premise. A rule without a running order is unsafe.
 @dataclass(frozen=True, slots=True)
 class Ordering:
     """Premises in running order, the variables bound after them, and diagnostics of premises that cannot run."""
 
     premises: tuple[Premise, ...]
-    positions: tuple[int, ...]  # the index of each premise in the clause
+    positions: tuple[int, ...]  # the index in the clause of each premise
     bound: frozenset[str]
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def order(clause: Clause, predicates: Mapping[Key, Predicate]) -> Ordering:
-    """Find the running order. The variables at input positions of the head are bound at the start."""
+    """Return the running order. The variables at input positions of the head are bound at the start."""
     bound = set(_input_variables(clause.head, predicates))
     premises = clause.premises
     names_by_premise = [{v.name for v in premise_variables(premise) if not v.anonymous} for premise in premises]
@@ -137,7 +137,7 @@ def _replace_reflection(premise: Premise, bound: set[str], predicates: Mapping[K
     if predicate is None or predicate.reflects is None or predicate.arity != 1:
         return premise
     if not isinstance(premise.atom.args[0], Variable) or _unbound(premise.atom.args, bound):
-        return premise  # unchanged: reads the stored facts
+        return premise  # the premise reads the stored facts
     test = Atom(":match_prefix", (premise.atom.args[0], predicate.reflects), premise.atom.span)
     return replace(premise, atom=test)
 
@@ -169,7 +169,7 @@ def _binding_fix(name: str, premise: Premise, clause: Clause) -> str:
 
 
 def _unbound_in_head(clause: Clause, bound: frozenset[str]) -> Iterator[tuple[Variable, Span | None]]:
-    """Yield the head variables without a binding, including ``_``, each with its place in the source."""
+    """Yield the unbound variables of the head, including ``_``, each with its span in the source."""
     for variable in _unbound(clause.head.args, bound):
         yield variable, variable.span or clause.head.span
     if clause.annotation is not None:
@@ -259,7 +259,7 @@ class ClauseCheck:
             self._check_functions(*premise.terms)
             return
         atom = premise.atom
-        if not premise.timed:  # else, as in a head, an unknown function is an error of the evaluation
+        if not premise.timed:  # an unknown function in a timed premise is an error of the evaluation, as in a head
             self._check_functions(*atom.args)
         if atom.is_builtin:
             self._check_builtin(premise)
@@ -280,7 +280,7 @@ class ClauseCheck:
     def _report_unknown_predicate(self, atom: Atom) -> None:
         own_package, package = package_of(self.clause.head.predicate), package_of(atom.predicate)
         prefix = f"{own_package}." if own_package else ""
-        known = {(name.removeprefix(prefix), arity) for name, arity in self.predicates}  # names as in the clause
+        known = {(name.removeprefix(prefix), arity) for name, arity in self.predicates}  # short names, as in the clause
         fix = f"declare it: {_plain_decl(atom)}."
         if package:
             fix = f"load a unit of package {package} that defines it"

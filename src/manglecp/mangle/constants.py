@@ -1,7 +1,7 @@
 """Load-time checks of constants that every evaluation would refuse: texts of times, durations, regular expressions.
 
-A constant is followed through equalities, and from a fact of the program through one premise, unless another premise
-before the call shares a variable with that premise and so may exclude the fact.
+A constant is traced through equalities, and from a fact of the program through one premise. The fact is not traced if
+another premise before the call shares a variable with that premise, because then that premise may exclude the fact.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def _check_call(rule: Rule, call: _Call, facts: Mapping[syntax.Key, list[GivenFa
         try:
             values = tuple(evaluate_term(arg, row, now=0) for arg in args)
         except ValueFault:
-            continue  # another function, inside an argument, failed
+            continue  # a function inside an argument failed
         if not all(type(value) is str for value in values):
-            continue  # as for every function, a value of another kind is an error of the evaluation
+            continue  # the evaluation reports a value of another kind
         try:
             _ = PREDICATES[name].solve(values) if name in PREDICATES else FUNCTIONS[name].call(values, 0)
         except ValueFault as fault:
@@ -81,11 +81,11 @@ def _rows(
     if not unknown:
         yield row, None
     for premise in earlier if unknown else ():
-        own = {v.name for v in syntax.premise_variables(premise) if not v.anonymous}
-        if not isinstance(premise, syntax.Literal) or premise.negated or premise.timed or not unknown <= own:
+        names = {v.name for v in syntax.premise_variables(premise) if not v.anonymous}
+        if not isinstance(premise, syntax.Literal) or premise.negated or premise.timed or not unknown <= names:
             continue
         others = {v.name for other in earlier if other is not premise for v in syntax.premise_variables(other)}
-        if own.isdisjoint(others) and not any(isinstance(arg, syntax.Apply) for arg in premise.atom.args):
+        if names.isdisjoint(others) and not any(isinstance(arg, syntax.Apply) for arg in premise.atom.args):
             for fact in facts.get(premise.atom.key, ()):
-                if fact.args is not None and (found := unify(list(premise.atom.args), fact.args, row, 0)) is not None:
-                    yield found, fact
+                if fact.args is not None and (bound := unify(list(premise.atom.args), fact.args, row, 0)) is not None:
+                    yield bound, fact

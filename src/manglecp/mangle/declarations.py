@@ -1,4 +1,4 @@
-"""Predicates, from their ``Decl`` or else from their clauses; names in packages; ownership by trust levels."""
+"""Predicates, as declared by ``Decl`` or inferred from clauses; names in packages; ownership by trust levels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES, Name, Value
 # In ``Package zoo!`` predicates are named ``zoo.…``. Bodies use short names for predicates of their own package; a name
 # in another package needs a ``Use`` line. In a unit without a package, the dot of a name has no meaning.
 def resolve(units: Iterable[Unit]) -> tuple[list[Unit], list[Diagnostic]]:
-    """Return the units with full predicate names, and problems of their packages."""
+    """Return the units with full predicate names, and the diagnostics of names in packages."""
     units = list(units)
     members: dict[str, set[Key]] = {}  # predicates with short names, by package
     for unit in units:
@@ -104,7 +104,7 @@ class FunctionalDependency:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two values of ``column`` in facts with one key are replaced by the X of ``predicate(old, new, X)``."""
+    """In facts with the same key, two values of ``column`` are replaced by the X of ``predicate(old, new, X)``."""
 
     column: int
     predicate: Key
@@ -119,12 +119,12 @@ class Predicate:
     arity: int
     decl: Decl | None = None
     temporal: bool = False
-    modes: str | None = None  # one of '+', '-', '?' per argument, all mode descriptors merged
+    modes: str | None = None  # one of '+', '-', '?' per argument, combined from all mode descriptors
     deferred: bool = False  # computed for each call, not stored
     external: bool = False  # computed by a Python callable
     extensional: bool = False  # has facts, but no rules
     private: bool = False  # used by its own package only
-    reflects: Name | None = None  # p(X) with X bound holds if X is a name below this one
+    reflects: Name | None = None  # if this is /a, p(X) with X bound holds for each name X below /a
     fundeps: tuple[FunctionalDependency, ...] = ()
     merge: Merge | None = None
     inclusion: tuple[Atom, ...] = ()
@@ -137,7 +137,7 @@ class Predicate:
         return self.name, self.arity
 
     def row(self, fact: Sequence[Value]) -> dict[str, Value]:
-        """Return the values of a fact by the names of the declared arguments; columns without a name are left out."""
+        """Return the values of a fact by the names of the declared arguments, without columns that have no name."""
         names = () if self.decl is None else self.decl.atom.args
         return {
             arg.name: value
@@ -204,14 +204,14 @@ class _DeclReader:
         return predicate
 
     def _each(self, descriptors: Mapping[str, list[Atom]], name: str, read: Callable[[Atom], _T | None]) -> list[_T]:
-        """Read the descriptors of this name, without the malformed ones, for which ``read`` returns None."""
+        """Return the results of ``read`` for the descriptors of this name, except None, which means a malformed one."""
         return [item for atom in descriptors.get(name, []) if (item := read(atom)) is not None]
 
     def _modes(self, atoms: list[Atom]) -> str | None:
         merged: str | None = None
         for atom in atoms:
             if not _is_mode(atom):
-                continue  # as documented: a mode with any other string is ignored
+                continue  # a mode with another string is ignored, as documented
             mode = "".join(map(str, atom.args))
             if len(mode) != len(self.variables):
                 message = f"mode has {count_noun(len(mode), 'string')} for {self.argument_count}"
@@ -349,7 +349,7 @@ def _is_mode(descriptor: Atom) -> bool:
 def collect(
     decls: Iterable[Decl], clauses: Iterable[Clause]
 ) -> tuple[dict[Key, Predicate], list[Diagnostic], set[Key]]:
-    """Return the predicates that are declared or have clauses, all problems, and the keys of faulty declarations."""
+    """Return the predicates with a declaration or clauses, all diagnostics, and the keys of faulty declarations."""
     predicates: dict[Key, Predicate] = {}
     diagnostics: list[Diagnostic] = []
     faulty: set[Key] = set()
@@ -425,7 +425,7 @@ def wrong_count(name: str, expected: list[int], count: int) -> str:
 def unknown_predicate(name: str, arity: int, known: Collection[Key], fix: str | None = None) -> tuple[str, str | None]:
     """Return the message and the fix for a predicate that is not known with this number of arguments.
 
-    The fix is a similar name; ``fix`` if there is none.
+    The fix is a similar name or, without a similar name, ``fix``.
     """
     if arities := sorted(known_arity for known_name, known_arity in known if known_name == name):
         return wrong_count(name, arities, arity), None
@@ -440,7 +440,7 @@ def _place(span: Span | None) -> str:
 def check_ownership(
     predicates: Mapping[Key, Predicate], clauses: Iterable[Clause], owners: Mapping[str, Trust]
 ) -> list[Diagnostic]:
-    """Reject clauses of a source that is less trusted than the owner of their predicate (requirement OPEN-74).
+    """Report clauses of a source that is less trusted than the owner of their predicate (requirement OPEN-74).
 
     ``owners``, by predicate name, overrides owners from declarations and clauses. A lower level is more trusted.
     """
@@ -465,7 +465,7 @@ def check_ownership(
 
 
 def _check_reinterpretation(predicate: Predicate, level: Trust) -> Iterator[Diagnostic]:
-    """Reject a declaration that changes the meaning of clauses of a ``level`` that is more trusted than its own."""
+    """Report a declaration that changes the meaning of clauses whose ``level`` is more trusted than the declaration."""
     decl = predicate.decl
     if decl is None or decl.span is None or decl.span.source.trust <= level:
         return
@@ -478,7 +478,7 @@ def _check_reinterpretation(predicate: Predicate, level: Trust) -> Iterator[Diag
 
 
 def _owner(predicate: Predicate, most_trusted: Clause, owners: Mapping[str, Trust]) -> tuple[Trust, Span | None]:
-    """Return the level that owns the predicate, and the place of the clause or declaration that makes it the owner."""
+    """Return the level that owns the predicate, and the span of the clause or declaration that makes it the owner."""
     if predicate.name in owners:
         owner = owners[predicate.name]
         return owner, most_trusted.span if most_trusted.trust <= owner else None
@@ -497,7 +497,7 @@ class FactAcceptor:
         self._accepted_kinds: defaultdict[Key, set[tuple[type, ...]]] = defaultdict(set)
 
     def accepts(self, key: Key, args: tuple[Value, ...]) -> bool:
-        """Return whether the predicate accepts these arguments; one without a declaration accepts any values."""
+        """Return whether the predicate accepts these arguments; an undeclared predicate accepts any values."""
         for arg in args:
             if type(arg) is str:
                 if not arg.isascii() and not is_text(arg):

@@ -20,15 +20,15 @@ from manglecp.mangle.facts import Args
 from manglecp.mangle.syntax import Key
 from manglecp.mangle.values import KIND_NAMES
 
-_POLL_SECONDS: Final = 0.05  # between checks whether the evaluation was stopped
+_POLL_SECONDS: Final = 0.05  # the interval at which the evaluation is checked for a stop
 
 
 @dataclass(frozen=True, slots=True)
 class External:
     """The implementation of an external predicate.
 
-    ``answer`` maps one tuple of inputs to tuples of outputs; with ``batch`` a list of inputs to as many lists of
-    outputs.
+    ``answer`` maps one tuple of inputs to tuples of outputs. With ``batch``, it maps a list of tuples of inputs to a
+    list of the same length, with the tuples of outputs for each.
     """
 
     answer: Callable[..., Iterable[Any]]
@@ -75,7 +75,7 @@ def call_external(
                 raise ValueFault(f"external predicate {predicate.name} returned {count}")
             for call_inputs, output_rows in zip(inputs, answers, strict=True):
                 results.append([_complete_row(predicate, call_inputs, outputs, accepts) for outputs in output_rows])
-        except BaseException as error:  # the thread of the evaluation reports it
+        except BaseException as error:  # raised again by the thread of the evaluation
             failures.append(error)
 
     thread = threading.Thread(target=work, daemon=True, name=f"external {predicate.name}")
@@ -106,7 +106,7 @@ def _complete_row(predicate: Predicate, inputs: Args, outputs: Any, accepts: Cal
 
 
 def check_names(externals: Externals, predicates: Mapping[Key, Predicate]) -> None:
-    """Raise AnalysisError if the program declares no external predicate of one of the names."""
+    """Raise AnalysisError if the program does not declare one of ``externals`` as an external predicate."""
     declared = {predicate.name for predicate in predicates.values() if predicate.external}
     unknown = sorted(set(externals) - declared)
     if unknown:

@@ -1,7 +1,7 @@
 """Facts, and intervals of validity: closed, in nanoseconds, as pairs ``(start, end)``.
 
-The smallest and the largest int64 stand for infinity. Overlapping and adjacent intervals (the next starts at most one
-nanosecond after the end) are coalesced.
+The smallest and the largest int64 stand for infinity. Intervals are coalesced if they overlap, or if one starts a
+nanosecond after the other ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def coalesce(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 
 
 def is_nonempty_interval(start: int, end: int) -> bool:
-    """Return whether the interval contains an instant. One that starts at +∞ or ends at -∞ contains none."""
+    """Return whether the interval contains an instant. An interval that starts at +∞ or ends at -∞ is empty."""
     return start <= end and start != INT_MAX and end != INT_MIN
 
 

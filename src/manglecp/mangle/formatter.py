@@ -1,11 +1,11 @@
 """The canonical layout of a file, with comments: ``manglecp fmt``.
 
-A statement is one line if it fits. Otherwise it is *broken*: head, then each premise, transform or part of a
-declaration on its own line. Facts that shared a line still share it if they fit.
+A statement that fits is one line. Otherwise it is *broken*: the head, then each premise, transform or part of a
+declaration, have a line each. Facts that shared a line still share it if they fit.
 
-A statement consists of *leaves*, which no layout breaks. A comment belongs after the leaf that ends on its line, or
-else before the next leaf. A comment between two leaves breaks the statement; a comment inside a
-leaf moves before the leaf. The order of comments is kept, and the layout is idempotent.
+A statement consists of *leaves*, which no layout breaks. A comment belongs to the leaf that ends on the line of the
+comment, or else to the next leaf. A comment between two leaves breaks the statement; a comment inside a leaf moves
+before the leaf. The order of comments is kept, and the layout is idempotent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Leaf:
 
 @dataclass(slots=True)
 class _Block:
-    """Leaves that share a line if they fit and no comment is between them."""
+    """Leaves that share a line if they fit and have no comment between them."""
 
     text: str  # the whole block on one line
     leaves: list[_Leaf]
@@ -71,7 +71,7 @@ class _Block:
 class _Statement:
     text: str  # the whole statement on one line
     blocks: list[_Block]
-    end: int  # offset after its full stop
+    end: int  # offset after the full stop of the statement
     is_fact: bool = False
 
     @property
@@ -91,7 +91,7 @@ def _leaf_lines(before: Iterable[Span], indent: int, text: str, after: Iterable[
 
 
 def _with_comments(line: str, after: Iterable[Span]) -> Iterator[str]:
-    """Yield ``line`` with the first comment of ``after``, then the others, each on its own line below the first."""
+    """Yield ``line`` with the first comment of ``after``; then each other comment on a line below the first."""
     column = len(line) + 2
     for comment in after:
         yield line.ljust(column) + _comment_text(comment)
@@ -163,10 +163,10 @@ class _DeclPart:
 
 
 def _decl_parts(decl: Decl) -> list[_DeclPart]:
-    """Locate the parts of a declaration, the first from ``Decl`` to ``temporal``; the syntax tree has no such spans."""
+    """Locate the parts of a declaration: the text from ``Decl`` to ``temporal``, then one part per keyword."""
     span = _span(decl.span)
     lex = Lexer(span.source)
-    lex.depth = 1  # as inside brackets: no dot after a name is read as a full stop
+    lex.depth = 1  # as inside brackets, where no dot after a name is a full stop
     lex.read_at(span.start)
     parts = [_DeclPart("Decl", span.start, lex.end)]
     while lex.end < span.end:
@@ -188,7 +188,7 @@ def _atoms_block(part: _DeclPart, atoms: tuple[Atom, ...]) -> _Block:
 
 
 def _span(span: Span | None) -> Span:
-    assert span is not None  # the parser sets it
+    assert span is not None  # the parser sets every span
     return span
 
 
@@ -201,9 +201,9 @@ def _block(leaf: _Leaf) -> _Block:
 
 
 def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
-    """Assign every comment to a leaf; return those after the last leaf."""
+    """Assign every comment to a leaf; return the comments after the last leaf."""
     leaves: list[_Leaf] = []
-    trailing_from: list[int] = []  # by leaf: the offset after which a comment on its line trails the leaf
+    trailing_from: list[int] = []  # by leaf: the offset from which a comment on the same line trails the leaf
     for statement in statements:
         leaves += statement.leaves
         trailing_from += [leaf.end for leaf in statement.leaves[:-1]] + [statement.end]
@@ -213,7 +213,7 @@ def _attach(comments: list[Span], statements: list[_Statement]) -> list[Span]:
         index = bisect_right(starts, comment.start) - 1
         next_comments = leaves[index + 1].leading if index + 1 < len(leaves) else final_comments
         leaf = leaves[index] if index >= 0 else None
-        if leaf is None or next_comments:  # after a comment of the next leaf, all belong to it
+        if leaf is None or next_comments:  # after a comment of the next leaf, every comment belongs to the next leaf
             next_comments.append(comment)
         elif comment.start < leaf.end:
             leaf.leading.append(comment)
@@ -240,13 +240,13 @@ class _Page:
         self.source = source
         self.lines: list[str] = []
         self.source_line = 0  # the last line of the source that has been written
-        self.fact_end: int | None = None  # offset after the last fact, if another may follow on its line
+        self.fact_end: int | None = None  # offset after the last fact, if another fact may follow on the same line
 
     def text(self) -> str:
         return "".join(f"{line}\n" for line in self.lines)
 
     def add_comment(self, comment: Span, start: int | None = None) -> None:
-        """Write a comment that counts as being at the offset ``start``, by default its own."""
+        """Write a comment as if it were at the offset ``start``; the default is its own offset."""
         self._keep_blank_line(comment.start if start is None else start)
         self.lines.append(_comment_text(comment))
         self._mark_written(comment.end)
@@ -272,7 +272,7 @@ class _Page:
             self.fact_end = statement.end
 
     def _joins(self, fact: _Statement) -> bool:
-        """Return whether the fact shared a line with the previous one, and may stay there."""
+        """Return whether the fact shared a line with the previous fact, and still fits into that line."""
         if self.fact_end is None or not fact.is_fact:
             return False
         start = fact.blocks[0].leaves[0].start

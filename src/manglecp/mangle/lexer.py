@@ -1,8 +1,9 @@
 """The lexer: it reads one token at a time, on demand.
 
-At a position the first matching alternative of ``_TOKEN`` is the token. The only other state is the number of open
-brackets, because the dot after ``/a`` ends the clause only outside of brackets. The parser can read a token again from
-its second character: in ``{/a:fn:plus(1,2)}`` the lexer reads ``:fn:plus`` as one token, but the colon is separate.
+The token at a position is the first matching alternative of ``_TOKEN``. Besides the position, the only state is the
+number of open brackets, because the dot after ``/a`` ends the clause only outside of brackets. The parser can read a
+token again from the second character: in ``{/a:fn:plus(1,2)}`` the lexer reads ``:fn:plus`` as one token, but the colon
+is separate.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ KEYWORDS: Final = frozenset(
     ["temporal", "descr", "inclusion", "now", "opt", "Package", "Use", "Decl", "bound", "let", "do"]
 )
 
-# No possessive or atomic groups: they match wrongly in Python 3.11 before 3.11.5. Every pattern below can match in one
-# way only, so nothing backtracks over it.
+# Possessive and atomic groups match wrongly in Python 3.11 before 3.11.5, so none are used. Every pattern below can
+# match a text in one way only, so a failed match does not backtrack into the pattern.
 GAP: Final = r"[ \t\r\n\f]*"
 CONSTANT: Final = r"(?:/[A-Za-z0-9.\-_~%]+)+"  # a name such as /a/b
 _IDENTIFIER_REST: Final = r"[A-Za-z0-9:_]*(?:\.[A-Za-z0-9:_]+)*"  # what follows the first letter
@@ -67,8 +68,8 @@ _FOREIGN_COMMENTS: Final = ("//", "/*", "%", ";")
 class Lexer:
     """A cursor over one source. ``kind``, ``text``, ``start`` and ``end`` describe the current token.
 
-    Punctuation, operators and keywords are their own kind: ``kind == ","``, ``kind == "Decl"``. The parser maintains
-    ``depth``, the number of open brackets. ``previous_end`` is where the token before the current one ended.
+    The kind of punctuation, operators and keywords is their text: ``kind == ","``, ``kind == "Decl"``. The parser
+    maintains ``depth``, the number of open brackets. ``previous_end`` is the end of the token before the current one.
     """
 
     __slots__ = ("depth", "end", "kind", "previous_end", "source", "source_text", "start", "text")
@@ -129,8 +130,8 @@ class Lexer:
         return self.source_text[start : start + 1]
 
     def _dot_ends_clause(self) -> bool:
-        """Return whether the dot of ``/a.`` is a full stop: a clause can end here, and another can begin."""
-        if self.depth or self.source_text[self.end - 2] == "/":  # in ``/.`` the dot is the name
+        """Return whether the dot of ``/a.`` is a full stop: a clause can end there, and another begin after it."""
+        if self.depth or self.source_text[self.end - 2] == "/":  # in ``/.`` the dot belongs to the name
             return False
         after_dot = self.source_text[self.end : self.end + 1]
         next_character = self._next_character(self.end)
@@ -211,14 +212,14 @@ class Lexer:
 
 
 class UnterminatedString(ParseError):
-    """A string is never closed: what follows its opening quote cannot be parsed."""
+    """A string has no closing quote, so nothing after its opening quote can be parsed."""
 
 
 def skip_space(text: str, position: int) -> int:
-    """Return the position after spaces and comments."""
+    """Return the position after the white space and comments at ``position``."""
     while True:
         gap = _WHITE_SPACE.match(text, position)
-        assert gap is not None  # it may be empty
+        assert gap is not None  # the pattern matches the empty text too
         position = gap.end()
         if not text.startswith("#", position):
             return position

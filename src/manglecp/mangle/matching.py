@@ -1,8 +1,8 @@
 """Matching of facts against premises: arguments, operators and annotations.
 
 Known values are compared, free variables are bound. In an annotation, a known instant must lie in the fact's interval,
-and a free variable is bound to the start or end of the interval. An operator requires that the fact holds at some or
-every instant of a window before or after the evaluation time.
+and a free variable is bound to the start or end of the interval. An operator requires that the fact holds at some
+(diamond) or every (box) instant of a window before or after the evaluation time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def unify(patterns: list[Term], values: Args, row: Row, now: int) -> Row | None:
 
 
 class Matcher:
-    """Matches facts against one premise. All rows at a premise bind the same variables; ``row`` is one of them."""
+    """Matches facts against one premise. All rows that reach a premise bind the variables that ``row`` binds."""
 
     def __init__(self, premise: Literal, row: Row, now: int) -> None:
         self.premise = premise
@@ -77,11 +77,11 @@ class Matcher:
         self._bindings = [(i, arg.name) for i, arg in self.free if not arg.anonymous]
 
     def key(self, row: Row) -> Args:
-        """Return the row's values at the positions known at this premise."""
+        """Return the values, in this row, of the arguments that are known at the premise."""
         return tuple([row[t.name] if type(t) is Variable else evaluate_term(t, row, self.now) for _, t in self.known])
 
     def fact_key(self, args: Args) -> Args:
-        """Return the fact's values at the positions of :meth:`key`."""
+        """Return the values of a fact at the positions of :meth:`key`, for comparison with it."""
         return tuple(args[i] for i, _ in self.known)
 
     def index(self, facts: Iterable[TimedArgs]) -> dict[Args, list[TimedArgs]]:
@@ -91,7 +91,7 @@ class Matcher:
         return index
 
     def match(self, row: Row, args: Args, interval: Interval | None) -> Row | None:
-        """Return ``row`` with the fact's bindings, or None if it does not match. Does not compare :meth:`key`."""
+        """Return ``row`` with the variables that the fact binds; None without a match. Ignores :meth:`key`."""
         bound: Row | None = row
         if self._repeats:
             bound = unify([arg for _, arg in self.free], tuple(args[i] for i, _ in self.free), row, self.now)
@@ -139,7 +139,7 @@ def head_interval(annotation: Annotation, row: Row, now: int) -> Interval:
 
 
 def window(operator: Operator, row: Row, now: int) -> Interval:
-    """Return the window of an operator; if it has one bound, the other end is now."""
+    """Return the window of an operator; a window with one bound ends or starts now."""
     sign = 1 if operator.is_future else -1
     ends = [now] if len(operator.bounds) == 1 else []
     for bound in operator.bounds:
@@ -169,7 +169,7 @@ def match_annotation(annotation: Annotation, row: Row, interval: Interval, now: 
         if instant is None:
             assert isinstance(bound.value, Variable)
             if free_variables.setdefault(bound.value.name, fact_end) != fact_end:
-                return None  # one free variable for both ends: a point
+                return None  # a free variable for both ends matches only an interval of one instant
         elif not start <= instant <= end:
             return None
     return {**row, **{name: Time(ns) for name, ns in free_variables.items()}} if free_variables else row

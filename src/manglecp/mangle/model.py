@@ -28,11 +28,11 @@ class Limits:
     intervals: int = 1_000
     """Intervals of one fact, after coalescing."""
     parts: int = 50_000_000
-    """Size of the values that rules build (``program.built_columns``), measured by ``values.part_size``."""
+    """Total size of the values that rules build (``program.built_columns``), measured by ``values.part_size``."""
     rows: int = 10_000_000
     """Rows of one rule before aggregation."""
     merge_steps: int = 1_000_000
-    """Values replaced by merges; stops a merge that reaches no fixpoint."""
+    """Values that merges replace. The limit stops a merge without a fixpoint."""
     seconds: float | None = None
     """Wall time of the whole evaluation."""
     call_depth: int = 10_000
@@ -63,7 +63,7 @@ class Relation:
     __slots__ = ("coalesced", "facts")
 
     def __init__(self) -> None:
-        self.facts: dict[Args, set[Interval | None]] = {}  # the intervals as added, by arguments
+        self.facts: dict[Args, set[Interval | None]] = {}  # the uncoalesced intervals, by arguments
         self.coalesced: dict[Args, tuple[Interval | None, ...]] | None = None  # set by finish()
 
     def add(self, args: Args, interval: Interval | None) -> bool:
@@ -118,7 +118,7 @@ class Index(Protocol):
 
 
 Origin: TypeAlias = LiteralType["given", "server", "session", "external"]
-"""The source of a given fact, in this order: program, base, request, or external predicate."""
+"""The source of a given fact: the program, the base, the request, or an external predicate."""
 
 
 def program_facts(program: Program, now: int) -> Iterator[Fact]:
@@ -148,13 +148,13 @@ def evaluate_given(fact: GivenFact, predicate: Predicate, now: int) -> TimedArgs
     return args, interval
 
 
-MAX_VIOLATIONS: Final = 50  # reported per predicate
+MAX_VIOLATIONS: Final = 50  # diagnostics per predicate
 
 
 def violations(
     predicate: Predicate, facts: Iterable[TimedArgs], holds: Callable[[Atom, Row], bool]
 ) -> Iterable[Diagnostic]:
-    """Return the violated constraints of one predicate. ``holds`` tests whether an atom has a match."""
+    """Return diagnostics of the violated constraints of one predicate. ``holds`` tests whether an atom has a match."""
     if not predicate.fundeps and not predicate.inclusion:
         return ()
     facts_by_text = sorted(facts, key=lambda fact: fact_text(predicate.name, *fact))
@@ -164,7 +164,7 @@ def violations(
 
 
 def _conflicts(predicate: Predicate, dependency: FunctionalDependency, facts: list[TimedArgs]) -> Iterator[Diagnostic]:
-    """Report facts with one key and two values; temporal facts only where they hold at the same instant."""
+    """Report facts with the same key and different values; temporal facts only if their intervals overlap."""
     by_key: dict[Args, list[TimedArgs]] = {}
     for args, interval in facts:
         earlier_facts = by_key.setdefault(tuple(args[column] for column in dependency.source), [])

@@ -1,12 +1,12 @@
 """The interpreter of rules: for merged, deferred and external predicates, explanations, and to locate errors.
 
-Temporal relations keep intervals as given and derived. Later components and output read the coalesced intervals; inside
-its own recursive component a predicate is read uncoalesced, so that the order of derivations does not matter.
+A temporal relation keeps the given and the derived intervals. Later components and the output read coalesced intervals.
+Inside its own recursive component a predicate is read uncoalesced, so that the order of derivations does not matter.
 
-Deferred predicates are called on demand: solving a body is a generator that yields the calls it needs, and
+Deferred predicates are called on demand: the solution of a body is a generator that yields the calls that it needs, and
 :meth:`NaiveEvaluation._drive` runs these generators with an explicit stack.
 
-A component with a merge alternates until the merged relations are at their fixpoint: derive the least model of the
+A component with a merge alternates two steps until the merged relations do not change: derive the least model of the
 other predicates over the current merged relations, then merge the new values into the merged relations.
 """
 
@@ -59,7 +59,7 @@ class NaiveEvaluation:
         self.merge_steps = 0
         self.part_count = 0  # parts of built values of evaluated components
         self.new_part_count = 0  # parts of built values of the current component
-        self.facts_limit = self.facts_left = limits.derived_facts  # facts that may be derived: in all, from now on
+        self.facts_limit = self.facts_left = limits.derived_facts  # facts that may be derived: in total, and still
 
     @cached_property
     def built(self) -> dict[Key, tuple[int, ...]]:
@@ -115,7 +115,7 @@ class NaiveEvaluation:
             raise LimitError(limit, limit + 1, "parts of values")
 
     def _fixpoint(self, keys: list[Key], rules: list[Rule], limit: int) -> int:
-        """Apply aggregating rules once, then the others to a fixpoint; return the number of new facts."""
+        """Apply the aggregating rules once, then the other rules to a fixpoint; return the number of new facts."""
         offset = self._size(keys) - self.derived_count  # size - offset counts the derived facts of all components
         self.facts_limit = limit
         self.facts_left = limit - self.derived_count
@@ -130,9 +130,9 @@ class NaiveEvaluation:
             self.answers.clear()
             self.facts_left = limit - (self._size(keys) - offset)
             derived_by_rule = [(rule, self._apply(rule)) for rule in plain_rules]
-            changed = True in [self._add(rule, facts) for rule, facts in derived_by_rule]  # a list, to add all
+            changed = True in [self._add(rule, facts) for rule, facts in derived_by_rule]  # a list: add all
             self._check_derived(self._size(keys) - offset, limit)
-            self._check_intervals(keys)  # stops a recursion that shifts time without end
+            self._check_intervals(keys)  # ends a recursion that shifts intervals forever
         return self._size(keys) - offset - self.derived_count
 
     def _size(self, keys: Iterable[Key]) -> int:
@@ -164,23 +164,26 @@ class NaiveEvaluation:
         changed = True
         while changed:
             self.statistics.rounds += 1
-            self.new_part_count = 0  # the facts of the last round are replaced
-            for key in ordinary:  # the least model over the merged relations as they stand
+            self.new_part_count = 0  # the facts of the last round are discarded
+            for key in ordinary:  # starts again from the given facts
                 self.relation(key).facts = {args: set(intervals) for args, intervals in given[key].items()}
-            # An interim state may have more facts than the result, so this limit only stops an endless derivation.
+            # An interim state may have more facts than the result, so this limit only ends an infinite derivation.
             interim_limit = max(self.limits.derived_facts, self.limits.merge_steps)
             self._fixpoint(ordinary, [rule for rule in rules if rule.head.key in ordinary], interim_limit)
             self.answers.clear()
             self.facts_left = interim_limit
             derived = {key: [args for r in rules if r.head.key == key for args, _ in self._apply(r)] for key in merged}
-            changed = True in [self._merge_into(key, new) for key, new in derived.items()]  # a list, to merge all
+            changed = True in [self._merge_into(key, new) for key, new in derived.items()]  # a list: merge all
         for key in keys:
             for args, intervals in self.relation(key).facts.items():
                 self.derived_count += len(intervals - given[key].get(args, set()))
         self._check_derived(self.derived_count, self.limits.derived_facts)
 
     def _merge_into(self, key: Key, new_facts: list[Args], *, replace: bool = False) -> bool:
-        """Merge facts in the order of values into a relation (``replace``: an empty one); return whether it changed."""
+        """Merge facts, in the order of values, into a relation; return whether the relation changed.
+
+        With ``replace``, the relation starts empty.
+        """
         relation = self.relation(key)
         merge = self.predicate(key).merge
         assert merge is not None
@@ -197,7 +200,10 @@ class NaiveEvaluation:
         return changed
 
     def _merged(self, group: list[Args], args: Args, merge: Merge) -> list[Args]:
-        """Return ``group``, the facts with one key, with ``args`` merged in; values without a merge result coexist."""
+        """Return ``group``, the facts with the same key, after ``args`` is merged into them.
+
+        A value that the merge predicate cannot merge with ``args`` stays besides it.
+        """
         while args not in group:
             for old in group:
                 merge_facts = self._drive(self._merge_results(merge.predicate, (old[merge.column], args[merge.column])))
@@ -228,7 +234,7 @@ class NaiveEvaluation:
     def _apply(self, rule: Rule) -> list[TimedArgs]:
         """Return all facts that the rule derives.
 
-        Each batch of rows is converted to facts at once, so that limits apply before a join fills the memory.
+        Each batch of rows is converted to facts before the next, so that limits apply before a join fills the memory.
         """
         self.checkpoint()
         clause = rule.clause
@@ -270,7 +276,7 @@ class NaiveEvaluation:
             raise LimitError(self.limits.seconds, round(seconds, 3), "seconds")
 
     def head_args(self, clause: Clause, row: Row) -> Args:
-        """Return the arguments of the derived fact; raises an error at the place of an invalid argument."""
+        """Return the arguments of the fact that a row derives. Raises EvalError, located at the head of the clause."""
         try:
             return tuple(value_of(arg, row, self.now) for arg in clause.head.args)
         except ValueFault as fault:
@@ -280,7 +286,7 @@ class NaiveEvaluation:
         return EvalError([Diagnostic("eval", message, span or clause.span, printer.clause(clause))])
 
     def _solve_body(self, rule: Rule, rows: list[Row], emit: Callable[[list[Row]], None]) -> RowGenerator:
-        """Pass all extensions of ``rows`` that satisfy the body to ``emit``; in batches, unless the rule aggregates."""
+        """Call ``emit`` with extensions of ``rows`` that satisfy the body, in batches unless the rule aggregates."""
         clause = rule.clause
         batched = not clause.aggregates
         all_rows: list[Row] = []
@@ -319,7 +325,7 @@ class NaiveEvaluation:
         return rows
 
     def _solve(self, premise: Premise, rows: list[Row]) -> RowGenerator:
-        """Return the rows extended by every solution of the premise."""
+        """Return each row extended by each solution of the premise."""
         if not rows:
             return []
         if isinstance(premise, Equality):
@@ -349,7 +355,7 @@ class NaiveEvaluation:
         return solved
 
     def _call_external(self, premise: Literal, rows: list[Row]) -> Iterator[TimedArgs]:
-        """Return the facts of an external predicate for the inputs of these rows; call it only for new inputs."""
+        """Return the facts of an external predicate for the inputs of these rows. Only new inputs cause a call."""
         key = premise.atom.key
         predicate = self.predicate(key)
         inputs = [premise.atom.args[i] for i in predicate.inputs()]
@@ -403,7 +409,7 @@ class NaiveEvaluation:
         return solved
 
     def _drive(self, work: Generator[Call, list[Args], _Result]) -> _Result:
-        """Run a generator to its result; evaluate the calls it yields and send it their facts."""
+        """Return the result of a generator. For each call that it yields, evaluate the call and send the facts back."""
         stack: list[tuple[Generator[Call, list[Args], object], Call | None]] = [(work, None)]
         reply: object = None
         while True:
@@ -426,7 +432,7 @@ class NaiveEvaluation:
             reply = None
 
     def _call(self, call: Call) -> Generator[Call, list[Args], list[Args]]:
-        """Return all facts of a deferred predicate with these inputs."""
+        """Return all facts of a deferred predicate with the inputs of ``call``."""
         key, inputs = call
         positions = list(self.predicate(key).inputs())
         answers = [args for args, _ in self.relation(key)]
@@ -451,7 +457,7 @@ def distinct_rows(rows: list[Row]) -> list[Row]:
 
 
 def _bind_inputs(columns: list[Term], inputs: Args) -> Row | None:
-    """Return the initial row of a deferred rule; None if ``inputs`` do not fit. The caller compares applications."""
+    """Return the initial row of a deferred rule; None if ``inputs`` do not unify. Function applications are skipped."""
     row: Row | None = {}
     for column, value in zip(columns, inputs, strict=True):
         if row is not None and not isinstance(column, Apply):

@@ -1,7 +1,7 @@
-"""Recursive-descent parser for the grammar in ``docs/reference/mangle.md``.
+"""The recursive-descent parser of the grammar in ``docs/reference/mangle.md``.
 
-A broken clause is reported and skipped up to its full stop, so that one run reports every broken clause. Plain ground
-facts take a fast path: one regular expression matches the whole fact.
+A malformed clause is reported and skipped up to its full stop, so that one run reports every malformed clause. For
+plain ground facts there is a fast path: one regular expression matches the whole fact.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from manglecp.mangle.printer import INFIX
 from manglecp.mangle.values import INT_MAX, INT_MIN, Bytes, Duration, Float, Name, Time
 
 MAX_NESTING: Final = 100  # open brackets
-MAX_ERRORS: Final = 50  # the parser stops at this number
+MAX_ERRORS: Final = 50  # the parser stops after so many diagnostics
 LONG_TEXT: Final = 100_000  # the garbage collector is paused while a text of more characters is parsed
 
 COMPARISONS: Final = {symbol: predicate for predicate, symbol in INFIX.items()}
@@ -34,7 +34,7 @@ _FACT: Final = re.compile(
 )
 _ARG_PATTERN: Final = re.compile(_ARG, re.ASCII)
 
-# Text that can be skipped without reading tokens on the way to the end of a broken clause.
+# Text that is skipped without reading tokens, on the way to the end of a malformed clause.
 _SKIPPABLE: Final = re.compile(r"""[^"'`#./!A-Za-z0-9_]+|/+(?=/)|!+(?=!)""")
 
 _ATOM_START: Final = re.compile(r":?[a-z][A-Za-z0-9:_.]*\(")
@@ -43,7 +43,7 @@ _Node = TypeVar("_Node")
 
 
 class Constants(dict[str, syntax.Constant]):
-    """Constants by their text as matched by _ARG, memoised. Raises KeyError for a malformed name."""
+    """Constants by their text, which _ARG matched; memoised. Raises KeyError for a malformed name."""
 
     def __missing__(self, text: str) -> syntax.Constant:
         first = text[0]
@@ -84,7 +84,7 @@ def decode(name: str, data: bytes, trust: Trust = Trust.DOMAIN) -> Source:
 
 
 class Parser:
-    """Parses programs. The current token of the lexer is the first that was not consumed."""
+    """Parses programs. The current token of the lexer is the first token that is not consumed yet."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -100,7 +100,7 @@ class Parser:
         return syntax.Unit(self.own_package, tuple(self.uses), tuple(items), self.source)
 
     def statements(self) -> list[Any]:
-        """Parse the whole source into what :meth:`item` and :meth:`plain_fact` return, which subclasses override."""
+        """Parse the whole source; return the results of :meth:`item` and :meth:`plain_fact`."""
         self.refuse_surrogates()
         items: list[Any] = []
         lex = self.lex
@@ -164,7 +164,7 @@ class Parser:
                 except UnterminatedString:
                     raise
                 except ParseError:
-                    pass  # one error per clause is enough
+                    pass  # the error of this clause was reported
             if at_end:
                 return
 
@@ -183,7 +183,7 @@ class Parser:
             predicate = match[1]
             if predicate in KEYWORDS:
                 break
-            # One character more than the arguments: the lookahead of _ARG needs what follows the last one.
+            # One character more than the arguments: _ARG looks ahead to the character after the last argument.
             try:
                 args = tuple(map(constant, find_args(text, match.start(2), match.end(2) + 1)))
             except KeyError:
@@ -257,7 +257,7 @@ class Parser:
             premises.append(self.premise())
             while self.accept(","):
                 if lex.kind in (".", "|>"):
-                    break  # a trailing comma
+                    break  # the comma was a trailing comma
                 premises.append(self.premise())
             while lex.kind == "|>":
                 transforms.append(self.transform())
@@ -337,15 +337,15 @@ class Parser:
             fix = f"end the clause that begins in line {self.source.position(start)[0]} with a full stop"
         self.expect(".", fix=fix)
 
-    def atom(self, place: str) -> syntax.Atom:
-        """Parse an atom; ``place`` names the context for messages."""
+    def atom(self, context: str) -> syntax.Atom:
+        """Parse an atom; ``context`` is the construct that needs the atom, for messages."""
         start = self.lex.start
         if self.lex.kind != "name":
             fix = f"{self.lex.kind} is a reserved word: choose another name" if self.lex.kind in KEYWORDS else None
-            self.lex.fail(f"{place} needs a predicate, found {self.current_token()}", fix=fix)
+            self.lex.fail(f"{context} needs a predicate, found {self.current_token()}", fix=fix)
         term = self.term_or_atom()
         if not isinstance(term, syntax.Atom):
-            self.lex.fail(f"{place} needs a predicate, not a function", self.span_from(start))
+            self.lex.fail(f"{context} needs a predicate, not a function", self.span_from(start))
         return term
 
     def atoms(self) -> tuple[syntax.Atom, ...]:
@@ -477,7 +477,7 @@ class Parser:
         return syntax.Apply("fn:struct", self.entries("}"), self.span_from(start))
 
     def _only_comma(self, closing: str) -> bool:
-        """Consume the comma of an empty ``[,]`` or ``{,}``; return whether there was one."""
+        """Consume the comma of an empty ``[,]`` or ``{,}``; return whether there was a comma."""
         if not self.accept(","):
             return False
         if self.lex.kind != closing:
@@ -507,7 +507,7 @@ class Parser:
         return syntax.Apply(f"fn:{name}", args, self.span_from(start))
 
     def _type_argument(self) -> tuple[syntax.Term, ...]:
-        """Parse a type, or a label and its type; ``opt`` makes one term of both."""
+        """Parse a type, or a label and its type; after ``opt``, label and type become one term."""
         start = self.lex.start
         if self.accept("opt"):
             return (syntax.Apply("fn:opt", self.entry(), self.span_from(start)),)
@@ -559,7 +559,7 @@ class Parser:
 
     def timestamp(self, text: str) -> Time:
         """Parse a timestamp in UTC; raises a syntax error beyond 64 bits of nanoseconds."""
-        from manglecp.mangle.builtins.calendar import parse_rfc3339  # late: loads all built-ins, rarely needed
+        from manglecp.mangle.builtins.calendar import parse_rfc3339  # late: this loads all built-ins
 
         date, _, clock = text.rstrip("Z").partition("T")
         ns = parse_rfc3339(f"{date}T{clock or '00:00:00'}Z")
@@ -575,7 +575,7 @@ class Parser:
 
         has_days = text.endswith("d")  # a unit that parse_duration lacks
         ns = parse_duration(f"{text[:-1]}h" if has_days else text)
-        assert ns is not None  # the lexer matched it
+        assert ns is not None  # the lexer accepts only valid durations
         ns *= 24 if has_days else 1
         if ns > INT_MAX:
             self.lex.fail("duration does not fit into 64 bits of nanoseconds", fix="durations reach about 292 years")
@@ -602,14 +602,14 @@ class Parser:
         self.lex.read_at(self.lex.start + 1)
 
     def accept(self, kind: str) -> bool:
-        """Consume the current token if it is of this kind; return whether it was."""
+        """Consume the current token if it is of this kind; return whether it was consumed."""
         if self.lex.kind != kind:
             return False
         self.lex.advance()
         return True
 
     def expect(self, kind: str, what: str | None = None, fix: str | None = None) -> None:
-        """Consume a token of this kind; raises a syntax error that names ``what`` otherwise."""
+        """Consume a token of this kind. For another token, raises a syntax error that names ``what``."""
         if self.lex.kind != kind:
             self.lex.fail(f"{what or repr(kind)} is needed here, found {self.current_token()}", fix=fix)
         self.lex.advance()
@@ -636,7 +636,7 @@ def argument_span(atom: syntax.Atom, index: int) -> Span | None:
     if isinstance(argument, syntax.Variable | syntax.Apply) and argument.span is not None:
         return argument.span
     if atom.span is None or not _ATOM_START.match(atom.span.text):
-        return atom.span  # written as a comparison, or without a source
+        return atom.span  # a comparison, or an atom without a source
     lex = Lexer(atom.span.source)
     lex.read_at(atom.span.start)
     lex.advance()

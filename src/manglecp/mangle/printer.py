@@ -31,9 +31,9 @@ def bytes_text(data: bytes) -> str:
 
 
 def float_text(value: float) -> str:
-    """Return the shortest text that reads back as the same double, always with a fraction.
+    """Return the shortest text that parses to the same double, always with a fraction.
 
-    NaN and the infinities have no literal: they print as expressions.
+    NaN and the infinities have no literal, so they are written as function applications.
     """
     if math.isnan(value):
         return "fn:sqrt(-1.0)"
@@ -147,8 +147,9 @@ def interval_text(interval: tuple[int, int]) -> str:
     return f"@[{left}, {right}]"
 
 
-# Plain JSON is for actions and JSON Schema and cannot be converted back: a name is its text, ``/true`` and ``/false``
-# are booleans, ``/null`` is null, instants and durations are text, labels of structs lose their slash.
+# Plain JSON is what actions and JSON Schema read. It cannot be converted back to values: a name becomes its text,
+# ``/true`` and ``/false`` become booleans, ``/null`` becomes null, instants and durations become text, and labels of
+# structs lose their slash.
 _MAX_DEPTH: Final = 100  # levels of nested lists and objects
 
 
@@ -218,7 +219,7 @@ def term(node: syntax.Term) -> str:
 
 
 def term_with_values(node: syntax.Term, row: Mapping[str, values.Value]) -> str:
-    """Format a term with the values of ``row`` for variables, ``_`` for others; applications are not evaluated."""
+    """Format a term with the values of ``row``, and ``_`` for a variable without a value; nothing is evaluated."""
     return term(_substitute(node, row))
 
 
@@ -231,7 +232,7 @@ def _substitute(node: syntax.Term, row: Mapping[str, values.Value]) -> Any:
 
 
 def _entries(args: list[str]) -> str:
-    # Spaces around every colon: in the Go implementation a variable must not touch a colon.
+    # A space before every colon, because the Go implementation does not accept a variable next to a colon.
     return ", ".join(f"{key} : {value}" for key, value in zip(args[::2], args[1::2], strict=True))
 
 
@@ -293,7 +294,7 @@ def clause(node: syntax.Clause) -> str:
 
 
 def end_clause(text: str) -> str:
-    """Add the full stop, after a space where other implementations would read it as part of a name."""
+    """Add the full stop; after a name, a space comes first, because names may contain dots."""
     return text + (" ." if _ENDS_IN_NAME.search(text) else ".")
 
 

@@ -1,7 +1,7 @@
 """A loaded program, ready for evaluation.
 
-Loading has three stages, each of which reports all problems before the next starts: *parse* all sources, *analyse* the
-whole (packages, declarations, ownership, clauses, temporal recursion, types), *stratify*.
+Loading has three stages: *parse* all sources, *analyse* the program (packages, declarations, ownership, clauses,
+temporal recursion, types), *stratify*. Each stage reports all of its problems before the next stage starts.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Rule:
 
     @property
     def counts_facts(self) -> bool:
-        """Whether an aggregation counts every matching fact, not distinct bindings: with one stored premise."""
+        """Whether an aggregation counts facts and not distinct rows: so if its only premise reads a relation."""
         if len(self.premises) != 1 or not self.clause.aggregates:
             return False
         (premise,) = self.premises
@@ -61,7 +61,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class GivenFact:
-    """A fact of the program. Without ``args``, its arguments depend on the evaluation time."""
+    """A fact of the program; ``args`` is None if an argument depends on the evaluation time."""
 
     clause: syntax.Clause
     args: tuple[Value, ...] | None
@@ -123,7 +123,7 @@ class Program:
     ) -> Program:
         """Parse, analyse and stratify. Raises the error of the first stage that fails, with all its diagnostics.
 
-        Units are sources that are already parsed. ``bounds="off"`` skips the type checker. ``owners`` assigns predicate
+        A unit is a source that is already parsed. ``bounds="off"`` skips the type checker. ``owners`` assigns predicate
         names to trust levels, and overrides the owners that declarations and clauses imply.
         """
         sources = list(sources)
@@ -134,7 +134,7 @@ class Program:
 
     @classmethod
     def of_declarations(cls, decls: Iterable[syntax.Decl]) -> Program:
-        """Return a program without clauses: enough to read facts when rules are wrong."""
+        """Return a program without clauses, with which facts can be read even if the rules are faulty."""
         predicates, _, _ = collect(decls, clauses=())
         return cls(predicates, rules=(), facts=(), components=(), warnings=())
 
@@ -151,7 +151,7 @@ class Program:
         externals: Externals | None = None,
         profile: RuleProfile | None = None,
     ) -> Base:
-        """Evaluate the facts of the program together with ``facts``, as a base for requests.
+        """Evaluate the program with ``facts``, and return the result as a base for requests.
 
         ``check=False`` skips the check against declared bounds. ``externals`` implement external predicates, by name.
         ``profile`` collects the costs of the rules, also for requests on the base.
@@ -237,7 +237,10 @@ class _Loader:
         return check_types(self.predicates, rules, facts)
 
     def _untypable(self) -> set[syntax.Key]:
-        """Return predicates with a faulty declaration, or undeclared with a faulty clause or untypable premise."""
+        """Return the predicates whose types are unknown because of an error.
+
+        These have a faulty declaration, or they are undeclared and have a faulty clause or a premise of unknown type.
+        """
         undeclared = {key for key, predicate in self.predicates.items() if predicate.decl is None}
         readers: dict[syntax.Key, set[syntax.Key]] = {}
         for rule in (rule for rule in self.rules if rule.head.key in undeclared):
@@ -281,11 +284,11 @@ class _Loader:
         source_ranks = {id(unit.source): rank for rank, unit in enumerate(self.units)}
         last = len(source_ranks)
 
-        def place(diagnostic: Diagnostic) -> tuple[int, int]:
+        def source_order(diagnostic: Diagnostic) -> tuple[int, int]:
             span = diagnostic.span
             return (last, 0) if span is None else (source_ranks.get(id(span.source), last), span.start)
 
-        return sorted(diagnostics, key=place)
+        return sorted(diagnostics, key=source_order)
 
 
 _NOT_CONSTANT: Final = frozenset({syntax.Variable, syntax.Apply})
@@ -312,7 +315,7 @@ class DependencyClosure:
             self._readers.setdefault(dependency.body, set()).add(dependency.head)
             if dependency.retracts:
                 self._retracting.setdefault(dependency.head, set()).add(dependency.body)
-            if dependency.premise is None:  # a merge, whose own facts replace each other
+            if dependency.premise is None:  # in a merge, a new fact may replace another fact of the same predicate
                 self._retracting.setdefault(dependency.head, set()).add(dependency.head)
 
     def needs(self, keys: Iterable[syntax.Key]) -> set[syntax.Key]:
@@ -340,15 +343,15 @@ def closure(start: Iterable[_Node], edges: Mapping[_Node, Iterable[_Node]]) -> s
 
 
 # The limit on derived facts does not bound their size: a list that grows by one element per fact takes quadratic
-# memory. So the parts of values are counted in *built* columns: columns where a rule puts a function result that may
-# have any size. Values that a rule copies are shared and not counted. The count depends on the facts only, not on their
-# derivation. The two constants are prefixes of result types:
+# memory. So the parts of values are counted in *built* columns: a column is built if a rule derives its values by a
+# function whose results may have any size. Values that a rule copies are shared, so they are not counted. The count
+# depends on the facts only, not on their derivation. The two constants are prefixes of result types.
 _ANY_SIZE_RESULTS: Final = ("/string", "fn:List", "fn:Map", "fn:Struct", "fn:Pair", "/any")
-_PART_RESULTS: Final = ("V", "X", "Y")  # type variables: such a function returns an argument or a part of one
+_PART_RESULTS: Final = ("V", "X", "Y")  # type variables: the function returns an argument, or a part of an argument
 
 
 def built_columns(rules: Iterable[Rule]) -> dict[syntax.Key, tuple[int, ...]]:
-    """Return the built columns of each predicate that has any."""
+    """Return the built columns of each predicate with a built column."""
     built: dict[syntax.Key, set[int]] = {}
     for rule in rules:
         variables = _built_variables(rule)
@@ -377,7 +380,7 @@ def _built_variables(rule: Rule) -> set[str]:
 
 
 def _builds(term: syntax.Term, built: set[str]) -> bool:
-    """Return whether the term makes a value of any size, given the variables that hold such values."""
+    """Return whether the value of the term may have any size; so may the values of the variables ``built``."""
     if isinstance(term, syntax.Variable):
         return term.name in built
     if not isinstance(term, syntax.Apply):

@@ -39,7 +39,7 @@ class Result:
 
     @cached_property
     def model(self) -> EvaluatedModel:
-        from manglecp.mangle.engine.model import EvaluatedModel  # few results are ever explained
+        from manglecp.mangle.engine.model import EvaluatedModel  # late: most results are never explained
 
         return EvaluatedModel(self._evaluation)
 
@@ -83,17 +83,17 @@ class Result:
         return [] if number is None else _in_order(evaluation.views[number].matching((column,), value))
 
     def select(self, first: Value, about: Iterable[Key], whole: Iterable[Key] = ()) -> dict[str, list[FactTuple]]:
-        """Return facts by predicate name, in the form of :meth:`rows`; predicates without facts are left out.
+        """Return facts by predicate name, in the form of :meth:`rows`, without predicates that have no facts.
 
-        For predicates in ``about``, only facts with this first argument; for predicates in ``whole``, all facts. The
-        program must have all these predicates.
+        The facts of the predicates ``about`` are those with the first argument ``first``; those of the predicates
+        ``whole`` are all facts. Raises KeyError for a predicate that the program does not have.
         """
         ids, views = self._evaluation.compiled.ids, self._evaluation.views
         selection: dict[str, list[FactTuple]] = {}
         for key in about:
             view = views[ids[key]]
-            if (view.facts or view.base.facts) and (found := view.matching(_FIRST, first)):
-                selection[key[0]] = found if len(found) == 1 else _in_order(found)
+            if (view.facts or view.base.facts) and (matches := view.matching(_FIRST, first)):
+                selection[key[0]] = matches if len(matches) == 1 else _in_order(matches)
         for key in whole:
             view = views[ids[key]]
             if view.facts or view.base.facts:
@@ -101,7 +101,7 @@ class Result:
         return selection
 
     def changed(self, keys: Iterable[Key]) -> tuple[Key, ...]:
-        """Return those of ``keys`` whose facts differ from the base."""
+        """Return the predicates of ``keys`` whose facts differ from the base."""
         evaluation = self._evaluation
         ids, layers, base_layers = evaluation.compiled.ids, evaluation.layers, evaluation.base.layers
         return tuple([key for key in keys if layers[ids[key]] != base_layers[ids[key]]])
@@ -113,27 +113,27 @@ class Result:
 
     @cached_property
     def _expiry(self) -> Expiry:
-        from manglecp.mangle.explain.expiry import Expiry  # late: it imports this module
+        from manglecp.mangle.explain.expiry import Expiry  # late: that module imports this one
 
         return Expiry(self.model)
 
     def expiry(self, fact: str | Fact) -> int | None:
         """Return the instant (ns) until which a fact holds if no facts are added; None if time does not end it.
 
-        The fact holds until its last derivation ends; a derivation ends with the first of its premises about now.
+        A fact holds until its last derivation ends. A derivation ends when its first premise about now ends.
         """
         return self._expiry.of(fact)
 
     def expiring(self, key: Key) -> frozenset[Value] | None:
         """Return the first arguments of facts of a predicate that time can falsify; None if these can be any values.
 
-        The answer follows from the rules alone.
+        The result depends on the rules only, not on the facts.
         """
         return self._expiry.expiry_rules.expiring(key)
 
     @cached_property
     def explainer(self) -> Explainer:
-        from manglecp.mangle.explain import Explainer  # few results are ever explained
+        from manglecp.mangle.explain import Explainer  # late: most results are never explained
 
         return Explainer(self.model)
 
@@ -150,7 +150,7 @@ def _row_order(row: FactTuple) -> list[object]:
 
 
 def read_query(text: str, predicates: Mapping[Key, Predicate]) -> Literal:
-    """Parse and check an atom to match facts with; a temporal atom without annotation matches any time."""
+    """Parse and check the atom of a query. A temporal atom without an annotation gets one that matches any time."""
     source = Source("query", text)
     literal = parse_premise(source)
     if not isinstance(literal, Literal) or literal.negated or literal.atom.predicate.startswith(":"):

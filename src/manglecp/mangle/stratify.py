@@ -1,7 +1,7 @@
 """Stratification: components of the dependency graph, in evaluation order.
 
-A dependency is *strict* if it needs the finished relation: negation, aggregation, and merge predicates. A program with
-a strict dependency inside a component is rejected. Premises with an annotation or operator are no exception.
+A dependency is *strict* if the head needs the finished relation of the body: in a negation, an aggregation or a merge.
+A program with a strict dependency inside a component is rejected, even if the premise has an annotation or operator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_CYCLES: Final = 20  # strict dependencies that are examined per component
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """Predicate ``head`` reads ``body``; ``strict`` if it needs the finished relation."""
+    """The predicate ``head`` reads ``body``; ``strict`` is whether it needs the finished relation of ``body``."""
 
     head: Key
     body: Key
@@ -41,8 +41,8 @@ class Dependency:
     def retracts(self) -> bool:
         """Whether more facts of the body can remove facts of the head.
 
-        This is so for negation, aggregation and merges, and for a variable bound to the end of an interval: further
-        facts can extend the interval, and the variable then has another value.
+        More facts can do so in a negation, an aggregation or a merge. They can also extend an interval: then a variable
+        that is bound to its end has another value.
         """
         if self.strict or self.premise is None or self.premise.annotation is None:
             return self.strict
@@ -87,13 +87,13 @@ class Dependencies:
     def unstratifiable(self) -> list[Diagnostic]:
         """Return a diagnostic for each cycle with a strict dependency, located at the strict premise.
 
-        If another clause of the cycle is less trusted, such as one of a pack in a cycle through the kernel, that clause
-        is at fault: it gets one diagnostic, for the shortest of its cycles.
+        If another clause of the cycle is less trusted, such as a clause of a pack in a cycle through the kernel, that
+        clause is at fault. It gets one diagnostic, for the shortest cycle of which it is at fault.
         """
         diagnostics = []
         for component in self.components:
             seen: set[frozenset[Key]] = set()
-            # The shortest cycle of each clause at fault; empty if the clause is reported already.
+            # The shortest cycle of each clause at fault; empty if the clause was reported before.
             cycles: dict[Clause | Decl, list[Dependency]] = {}
             strict_dependencies = sorted((d for d in self.inside(component) if d.strict), key=_distrust, reverse=True)
             for strict in strict_dependencies[:_MAX_CYCLES]:
@@ -205,8 +205,8 @@ def dependencies(predicates: Mapping[Key, Predicate], rules: Iterable[Clause]) -
 
 
 def strongly_connected(neighbours: Mapping[Key, Sequence[Key]]) -> Iterator[list[Key]]:
-    """Yield the strongly connected components, dependencies first: Tarjan's algorithm without recursion."""
-    low: dict[Key, int] = {}  # the least index that a node reaches; infinite once its component is complete
+    """Yield the strongly connected components, dependencies first, by Tarjan's algorithm without recursion."""
+    low: dict[Key, int] = {}  # the least index that a node reaches; sys.maxsize when its component is complete
     stack: list[Key] = []
     for root in neighbours:
         work = [] if root in low else [(root, len(low), iter(neighbours[root]))]

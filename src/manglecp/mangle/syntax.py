@@ -1,7 +1,7 @@
 """The syntax tree.
 
 Nodes are frozen; equality and hashing ignore spans. A constant is the value itself (:mod:`manglecp.mangle.values`), not
-a node; :func:`manglecp.mangle.parser.argument_span` finds where it was written.
+a node, so it has no span; :func:`manglecp.mangle.parser.argument_span` finds the span of an argument.
 
 Lists, maps and structs are applications of ``fn:list``, ``fn:map`` and ``fn:struct``; ``A < B`` is the atom
 ``:lt(A, B)``. The printer writes the short forms.
@@ -22,7 +22,7 @@ Constant: TypeAlias = int | str | Name | Float | Bytes  # the values that have a
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """``X``, or ``_``: each occurrence of ``_`` is another variable."""
+    """A variable ``X``, or ``_``. Each occurrence of ``_`` stands for a different variable."""
 
     name: str
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -46,7 +46,7 @@ Term: TypeAlias = Constant | Variable | Apply
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """``p(X, 1)``: a predicate and its arguments."""
+    """A predicate with its arguments: ``p(X, 1)``."""
 
     predicate: str
     args: tuple[Term, ...]
@@ -88,7 +88,7 @@ class TimeBound:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """``@[start, end]``; the one bound of ``@[t]`` is start and end."""
+    """``@[start, end]``, or ``@[t]``, whose only bound is both start and end."""
 
     bounds: tuple[TimeBound, ...]
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -112,7 +112,10 @@ OperatorKind: TypeAlias = LiteralType["<-", "[-", "<+", "[+"]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A window of time: some (``<-[a, b]``) or every (``[-[a, b]``) instant in it; ``<+`` and ``[+`` look ahead."""
+    """A window of time, and whether a fact holds at some or every instant of the window.
+
+    Diamonds (some): ``<-[a, b]`` looks back, ``<+[a, b]`` looks ahead. Boxes (every): ``[-[a, b]`` and ``[+[a, b]``.
+    """
 
     kind: OperatorKind
     bounds: tuple[TimeBound, ...]
@@ -247,7 +250,7 @@ class Decl:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """``Package name [attributes]!``, or the same with ``Use``."""
+    """``Package name [attributes]!``, or ``Use name [attributes]!``."""
 
     name: str
     attributes: tuple[Atom, ...] = ()
@@ -273,7 +276,7 @@ class Unit:
 
 
 def subterms(*terms: Term) -> Iterator[Term]:
-    """Yield the terms and all their parts, outermost first, from left to right."""
+    """Yield the terms and all parts of them, outermost first, from left to right."""
     stack: list[Term] = list(reversed(terms))
     while stack:
         term = stack.pop()
@@ -292,7 +295,7 @@ def bound_variables(bounds: tuple[TimeBound, ...]) -> Iterator[Variable]:
 
 
 def premise_variables(premise: Premise) -> Iterator[Variable]:
-    """Yield all variables of the premise, including those of its times and ``_``; may repeat."""
+    """Yield every variable occurrence of the premise, including time bounds and ``_``."""
     if isinstance(premise, Equality):
         yield from term_variables(premise.left, premise.right)
         return

@@ -15,7 +15,9 @@ from manglecp.mangle.syntax import Apply, Term, Transform, Variable, premise_var
 RowTuple: TypeAlias = tuple[Any, ...]  # values of variables, whose names are known at compile time
 Expression: TypeAlias = Callable[[RowTuple, int], Any]  # maps a row and the evaluation time to a value
 Step: TypeAlias = Callable[[Iterable[RowTuple], int], Iterable[RowTuple]]
-_Reduction: TypeAlias = Callable[[RowTuple, list[RowTuple], int], Any]  # maps the group so far, its rows and the time
+_Reduction: TypeAlias = Callable[
+    [RowTuple, list[RowTuple], int], Any
+]  # of a group: keys and earlier results, rows, time
 
 
 def transform_rows(transform: Transform, rows: list[Row], now: int) -> list[Row]:
@@ -63,7 +65,7 @@ class Aggregation:
         self.annotation = clause.annotation if temporal else None
 
     def facts(self, rows: Iterable[RowTuple], now: int) -> list[RowTuple]:
-        """Return the derived facts, without those whose interval ends before it starts."""
+        """Return the derived facts, without facts whose interval ends before it starts."""
         for step in self.steps:
             rows = step(rows, now)
         if self.annotation is None:
@@ -124,7 +126,7 @@ def _compile_group(transform: Transform, names: list[str]) -> tuple[Step, list[s
 
 
 def _compile_reduction(expression: Apply, names: list[str], group_names: list[str]) -> _Reduction:
-    """Compile a ``let`` of a group (keys and earlier results): a reducer over its rows, or a function of the group."""
+    """Compile a ``let`` of a group to a reducer of the rows, or to a function of the keys and earlier results."""
     reducer = REDUCERS.get(expression.function)
     if reducer is None:
         evaluate = compile_term(expression, group_names)

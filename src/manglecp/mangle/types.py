@@ -47,7 +47,7 @@ class Singleton:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Any of these types. :func:`union` makes a ``Union`` without members that conform to others."""
+    """A value of any of the member types. :func:`union` leaves out members that conform to another member."""
 
     members: tuple[Type, ...]
 
@@ -56,7 +56,7 @@ class Union:
 
 
 class Compound:
-    """A constructor applied to types, which are the fields of the subclass."""
+    """A type constructor with types as arguments, which are the fields of the subclass."""
 
     __slots__ = ()
 
@@ -104,7 +104,7 @@ class StructType:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """The type of the tag field of a tagged union: this name, or a name that is not known statically."""
+    """The type of the tag field in a variant of a tagged union: ``name``, or a name that is known only at run time."""
 
     name: Name
 
@@ -123,10 +123,10 @@ class TypeVariable:
 Type: TypeAlias = Base | NameType | Singleton | Union | PairType | ListType | MapType | StructType | Tag | TypeVariable
 
 ALL_KINDS: Final = frozenset(KIND_NAMES.values())
-MAX_DEPTH: Final = 100  # levels of nested types; limited, because the relations below recurse
+MAX_DEPTH: Final = 100  # levels of nested types; limited, because the functions below are recursive
 
 ANY: Final = Base("/any")
-BOT: Final = Base("/bot")  # conforms to every type; the element type of an empty list
+BOT: Final = Base("/bot")  # conforms to every type; the type of the elements of an empty list
 NUMBER: Final = Base("/number")
 FLOAT: Final = Base("/float64")
 STRING: Final = Base("/string")
@@ -139,7 +139,7 @@ BASES: Final[Mapping[str, Type]] = {
     str(base): base for base in (ANY, BOT, NAME, NUMBER, FLOAT, STRING, BYTES, TIME, DURATION)
 }
 KIND_TYPES: Final = {class_: BASES[f"/{kind}"] for class_, kind in KIND_NAMES.items() if f"/{kind}" in BASES}
-_MAX_PARTS: Final = 5_000  # parts of a type that the checker follows
+_MAX_PARTS: Final = 5_000  # parts of a type; see is_large
 
 
 class MalformedType(Exception):
@@ -276,7 +276,7 @@ def kinds_of(type_: Type) -> frozenset[str]:
         return frozenset({KIND_NAMES[type(type_.value)]})
     if type_ == BOT:
         return frozenset()
-    return ALL_KINDS & {str(type_).removeprefix("/")} or ALL_KINDS  # all for /any and type variables
+    return ALL_KINDS & {str(type_).removeprefix("/")} or ALL_KINDS  # /any and a type variable have all kinds
 
 
 def parts(type_: Type) -> Iterator[Type]:
@@ -285,7 +285,7 @@ def parts(type_: Type) -> Iterator[Type]:
 
 
 def is_large(type_: Type) -> bool:
-    """Return whether a type is too deep or too wide to follow, as in a recursion that wraps its own values."""
+    """Return whether a type is too deep or too wide to be checked, as in a recursion that nests its own values."""
     return any(count > _MAX_PARTS or depth > MAX_DEPTH for count, (_, depth) in enumerate(_walk(type_)))
 
 
@@ -319,7 +319,7 @@ def conforms(left: Type, right: Type) -> bool:
     if isinstance(right, Union):
         return any(conforms(left, alternative) for alternative in right.members)
     if isinstance(left, TypeVariable):
-        left = ANY  # an unconstrained variable
+        left = ANY  # a type variable may have any type
     if isinstance(right, TypeVariable):
         return True
     if isinstance(right, Tag):
@@ -335,8 +335,8 @@ def conforms(left: Type, right: Type) -> bool:
         return right == NAME or name.startswith(right.prefix + "/")
     if isinstance(left, MapType) and isinstance(right, MapType):
         if not {left.key, left.value}.isdisjoint((BOT, EMPTY)):
-            return True  # only the empty map
-        # Maps are contravariant in their keys: a reader with more keys needs a map that accepts them.
+            return True  # the only value of ``left`` is the empty map
+        # Maps are contravariant in their keys: every key of ``right`` may be looked up in a map of type ``left``.
         return conforms(right.key, left.key) and conforms(left.value, right.value)
     if isinstance(left, StructType) and isinstance(right, StructType):
         return _struct_conforms(left, right)
@@ -354,7 +354,7 @@ def _struct_conforms(left: StructType, right: StructType) -> bool:
 
 
 def meet(left: Type, right: Type) -> Type:
-    """Return the intersection, :data:`EMPTY` if there is none; for two singletons of one kind that kind."""
+    """Return the intersection, or :data:`EMPTY`; for two different singletons of the same kind, that kind."""
     if left == right or right == ANY:
         return left
     if left == ANY:
@@ -401,7 +401,7 @@ def _struct_meet(left: StructType, right: StructType) -> Type:
 
 
 def widen(type_: Type) -> Type:
-    """Return the kind of a singleton or tag; other types are returned as is."""
+    """Return the kind of a singleton or tag; return any other type unchanged."""
     if isinstance(type_, Singleton):
         return KIND_TYPES[type(type_.value)]
     return NAME if isinstance(type_, Tag) else type_
@@ -430,7 +430,7 @@ def upper(types: Iterable[Type]) -> Type:
 
 
 class Vocabulary:
-    """The prefixes of names and the singletons in declared types; they determine how precisely a constant is typed."""
+    """The prefixes of names and the singletons in declared types, which determine how precisely a constant is typed."""
 
     def __init__(self, declared: Iterable[Type] = ()) -> None:
         self.prefixes: set[str] = set()
@@ -451,11 +451,11 @@ class Vocabulary:
             self.singletons.add(part.name)
         elif isinstance(part, StructType):
             for label, type_ in (*part.required, *part.optional):
-                if isinstance(label, Name) and not isinstance(type_, Tag):  # the tag field names no type
+                if isinstance(label, Name) and not isinstance(type_, Tag):  # a tag field has no names below
                     self.prefixes.add(label.text)
 
     def constant(self, value: Value, exact: bool = True) -> Type:
-        """Return the type of a constant without parts; with ``exact``, a singleton if a declared type mentions it."""
+        """Return the type of an atomic value; with ``exact``, a singleton if a declared type mentions the value."""
         if exact and value in self.singletons:
             return Singleton(value)
         if not isinstance(value, Name):
@@ -468,13 +468,13 @@ class Vocabulary:
         return NAME
 
     def value(self, value: Value, exact: bool = True, depth: int = 0) -> Type:
-        """Return the type of any value; ``exact`` as in :meth:`constant`. Parts below MAX_DEPTH are ``/any``."""
+        """Return the type of any value; ``exact`` as in :meth:`constant`. Parts deeper than MAX_DEPTH are ``/any``."""
         if depth > MAX_DEPTH:
             return ANY
         if isinstance(value, Pair):
             firsts = [value.first]
             rest = value.second
-            while isinstance(rest, Pair):  # a long tuple is a long chain
+            while isinstance(rest, Pair):  # a tuple is a chain of pairs
                 firsts.append(rest.first)
                 rest = rest.second
             if len(firsts) > MAX_DEPTH:

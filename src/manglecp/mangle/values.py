@@ -1,11 +1,11 @@
 """The constants of Mangle as Python objects.
 
-*Hash-consing.* ``int`` and ``str`` stand for themselves. Other kinds are interned, so equality is identity and hashing
-runs at C speed. Interning also separates kinds: ``1``, ``1.0``, ``"1"`` and ``/1`` differ, as do ``0.0`` and ``-0.0``.
+*Hash-consing.* Numbers and strings are ``int`` and ``str``. Values of other kinds are interned, so equality is identity
+and hashing runs at C speed. Interning separates ``1``, ``1.0``, ``"1"`` and ``/1``, and ``0.0`` and ``-0.0``.
 
 *Flat order.* :func:`order_key` maps a value to a flat tuple whose comparison is the value order of the language.
-Nothing recurses, so values may be nested deeply. Shared parts can make a text exponentially long, so
-:data:`MAX_SIZE` bounds the number of parts, counted without sharing.
+No function recurses, so values may be nested deeply. Shared parts can make the text of a value exponentially long;
+therefore :data:`MAX_SIZE` bounds the number of parts, in which a shared part counts for each occurrence.
 
 The extreme instants ``NEG_INF`` and ``POS_INF`` stand for infinity and print as ``_`` in annotations.
 """
@@ -42,9 +42,9 @@ class _Reference(weakref.ref["InternedValue"]):
 
 
 def _forget(reference: Any, lock: Any = _LOCK) -> None:
-    """Drop the entry of a dead value, unless the value was made again.
+    """Drop the entry of a dead value, unless an equal value was created in the meantime.
 
-    The function uses no module globals, because these may be gone at interpreter exit.
+    The function uses no module globals, because these may not exist any more at interpreter exit.
     """
     with lock:
         if reference.table.get(reference.key) is reference:
@@ -52,11 +52,11 @@ def _forget(reference: Any, lock: Any = _LOCK) -> None:
 
 
 class InternedValue:
-    """A value of which one object exists; subclasses choose the key that identifies it."""
+    """A value of which only one object exists; each subclass defines the key that identifies the value."""
 
     __slots__ = ("__weakref__",)
-    _table: ClassVar[dict[Any, _Reference]]  # the objects of this class by key
-    _setters: ClassVar[tuple[Any, ...]]  # one per slot; bypass __setattr__, which raises
+    _table: ClassVar[dict[Any, _Reference]]  # references to the objects of this class, by key
+    _setters: ClassVar[tuple[Any, ...]]  # one per slot, to bypass __setattr__, which raises
 
     def __init_subclass__(cls) -> None:
         cls._table = {}
@@ -145,7 +145,7 @@ class Duration(InternedValue):
 
 
 class Composite(InternedValue):
-    """A value made of values. ``size`` counts its parts; a part that occurs twice counts twice."""
+    """A value made of values. ``size`` is the number of parts; a part that occurs twice counts twice."""
 
     __slots__ = ("size",)
     size: int
@@ -195,7 +195,7 @@ class List(Composite):
 
 
 class _Entries(Composite):
-    """Entries in key order; a repeated key raises :class:`RepeatedKey`."""
+    """Entries in the order of keys. The constructor raises :class:`RepeatedKey` for a repeated key."""
 
     __slots__ = ()
     entries: tuple[tuple[Value, Value], ...]
@@ -264,7 +264,7 @@ _CLOSE: Final = object()
 
 
 def order_key(value: Value) -> tuple[Any, ...]:
-    """Return a flat tuple that compares like the value."""
+    """Return a flat tuple; comparing two such tuples compares their values in the order of the language."""
     flat: list[Any] = []
     stack: list[Any] = [value]
     while stack:

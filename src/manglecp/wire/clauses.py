@@ -1,10 +1,10 @@
-"""Structured clauses: a fact as JSON, the extension ``x-structured_facts``.
+"""Structured clauses, which write a fact as JSON: the extension ``x-structured_facts``.
 
     {"head": {"predicate": "service_owner", "args": [{"type": "string", "value": "payments"}, {"type": "number", …}]}}
 
-The format also describes rules, with variables and a body. From a client only a clause without a body is accepted, as
-the fact that it states; rules are never accepted. A ``value`` that plain JSON cannot express is wrapped as in
-:mod:`manglecp.wire.values`: names, bytes, large numbers.
+The format also describes rules, with variables and a body. A client may send only clauses without a body, which are
+facts; rules are never accepted. A ``value`` that plain JSON cannot express (a name, bytes, a large number) is wrapped
+as in :mod:`manglecp.wire.values`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Term(Part, frozen=True, kw_only=True, tag_field="type"):
 
 
 class StringTerm(_Term, frozen=True, kw_only=True, tag="string"):
-    """A string; a name or bytes if wrapped."""
+    """A string, or a wrapped name, or wrapped bytes."""
 
     value: str | dict[str, Any]
 
@@ -71,11 +71,11 @@ class StructuredClause(Part, frozen=True, kw_only=True):
 
 
 class ClauseFact(dict[str, Any]):
-    """A fact object that the client wrote as a clause."""
+    """A fact object that was converted from a structured clause."""
 
 
 class RefusedClause(NamedTuple):
-    """A clause that states no fact. It stays among the facts of a request until all violations are reported."""
+    """A clause that is not a fact. It stays in the list of facts, so that all violations are reported together."""
 
     predicate: str
     fault: Fault

@@ -1,7 +1,7 @@
 """The error registry: every error of the protocol (MangleCP specification 09).
 
-Each code has its HTTP status, whether the client can recover from it, and the members of its ``details``. Custom codes
-begin with ``x-``. Text that a client sent is truncated, so that errors stay small.
+Each code has an HTTP status, a flag whether the client can recover, and the possible members of ``details``. Custom
+codes begin with ``x-``. Text that a client sent is truncated, so that errors stay small.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class CodeRow(NamedTuple):
     details: tuple[str, ...] = ()
 
 
-# Names of members of details, for the rows below.
+# Names of members of ``details``, for the rows of CODES.
 _PLACE: Final = ("path", "suggestion")
 _VIOLATIONS: Final = ("violations",)
 _EVENTS: Final = ("events", "x-events_omitted")
@@ -92,7 +92,7 @@ _MAX_WORD_LENGTH: Final = 128
 
 
 class WireError(Exception):
-    """An error that the client receives. ``id`` is the id of the failed request, None while that is unknown.
+    """An error that the client receives. ``id`` is the id of the failed request; None if it is unknown.
 
     ``row`` describes a custom code that is not in the registry.
     """
@@ -130,7 +130,7 @@ class WireError(Exception):
         )
 
     def to_message(self, request_id: str | None) -> ErrorMessage:
-        """Return the error message that answers the request ``request_id``, None if that id is unknown."""
+        """Return the error message for the request with this id; ``request_id`` is None if the id is unknown."""
         return ErrorMessage(id=request_id, payload=self.payload())
 
 
@@ -172,7 +172,7 @@ def _path_details(path: str, suggestion: str | None) -> Object:
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with one fact of a request."""
+    """An error in one fact of a request."""
 
     fact_index: int
     predicate: str
@@ -206,7 +206,7 @@ def too_many_facts(actual: int, limit: int) -> WireError:
 
 
 class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with the arguments of an invocation."""
+    """An error in the arguments of an invocation."""
 
     path: str
     message: str

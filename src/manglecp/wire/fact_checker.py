@@ -1,4 +1,4 @@
-"""Validation of the facts of a request, with all violations of each."""
+"""Validation of the facts of a request, which reports all violations of each fact."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class FactChecker:
         return None
 
     def _suggest(self, name: str) -> str | None:
-        """Return a suggestion, only of predicates that clients may assert."""
+        """Return a suggestion, which names only predicates that clients may assert."""
         if name not in self._suggestions and len(self._suggestions) < _MAX_SUGGESTIONS:
             assertable = (n for n, entries in self.vocabulary.items() if any(e.assertable for e in entries.values()))
             self._suggestions[name] = did_you_mean(name, assertable)
@@ -155,15 +155,15 @@ class FactChecker:
     def _report_type(
         self, entry: PublishedPredicate, position: int, item: Any, reason: Value | Fault, fact: dict[str, Any]
     ) -> None:
-        """Report an ``item`` that is no value (``reason`` is the fault) or a wrong value (``reason`` is the value)."""
+        """Report an invalid argument ``item``. ``reason`` is the fault, or the value if it has the wrong type."""
         expected = entry.arg_types[position]
         actual = _ARG_TYPES.get(type(item), "any")
         expected_text: str = expected
         if expected in ("any", actual):  # the declaration is more precise than the type in the manifest
             expected_text = str(entry.schema.shapes[position])
         names = entry.schema.arg_names
-        place = f"Argument {position + 1}" if names is None else f"Argument {position + 1} ({names[position]})"
-        message = f"{place} of predicate '{self._predicate}' expects {expected_text}"
+        argument = f"Argument {position + 1}" if names is None else f"Argument {position + 1} ({names[position]})"
+        message = f"{argument} of predicate '{self._predicate}' expects {expected_text}"
         if isinstance(reason, Fault):
             message += f": {reason.message}"
         else:
@@ -181,7 +181,7 @@ class FactChecker:
 
 
 def _path_of(entry: PublishedPredicate, position: int, fault: Fault, fact: dict[str, Any]) -> str:
-    """Return the path to the fault in the fact as the client wrote it; in a clause, the path ends at the argument."""
+    """Return the path to the fault in the JSON that the client sent; in a clause, the path ends at the argument."""
     if isinstance(fact, ClauseFact):
         return Fault("").inside("head", "args", position).path
     return fault.inside(*argument_path(entry.schema, position, fact.get("named_args") is not None)).path

@@ -1,9 +1,9 @@
-"""Conversion of fact objects to facts and back, checks of their provenance, and facts written in Mangle.
+"""Conversion of fact objects to facts and back, checks of provenance, and facts written in Mangle.
 
     {"pred": "build_result", "args": ["payments-api", 4812], "t": {"at": "2026-03-02T09:14:00Z"}}
 
-``named_args`` may stand in place of ``args`` where the declaration names every argument. Unknown members are skipped,
-in ``t`` too, and null counts as absent. Instants, ``now`` among them, are nanoseconds since 1970.
+``named_args`` may replace ``args`` if the declaration names every argument. Unknown members are skipped, also in ``t``,
+and null counts as absent. Instants, including ``now``, are in nanoseconds since 1970.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
     try:
         for shape, item in zip(schema.shapes, items, strict=True):
             value = to_value(item, shape)
-            if check and type(value) not in shape.whole_kinds:  # the shape accepts only some values of this kind
+            if check and type(value) not in shape.whole_kinds:  # the shape may refuse a value of this kind
                 schema.check(len(args), value)
             args.append(value)
     except Fault as fault:
@@ -55,7 +55,10 @@ def read_fact(data: JSON, schemas: Schemas, *, now: int | None = None, check: bo
 
 
 def write_fact(fact: mangle.Fact, schemas: Schemas, *, wildcards: bool = False) -> dict[str, Any]:
-    """Return the fact object, which :func:`read_fact` reads back; ``wildcards`` writes ``WILDCARD`` as null."""
+    """Return the fact object, which :func:`read_fact` converts to an equal fact.
+
+    With ``wildcards``, the name ``WILDCARD`` is written as null.
+    """
     schema = schemas.find(fact.predicate, len(fact.args))
     args = [
         None if wildcards and arg is WILDCARD else to_json(arg, shape)
@@ -110,7 +113,7 @@ def match_arguments(name: str, fact: dict[str, Any], by_arity: Mapping[int, Sche
 
 
 def argument_path(schema: Schema, position: int, by_name: bool) -> tuple[str, str | int]:
-    """Return the path of an argument in the fact as the client wrote it: with ``named_args`` if ``by_name``."""
+    """Return the path of an argument in a fact object; ``by_name`` is whether the object has ``named_args``."""
     if not by_name or schema.arg_names is None:
         return "args", position
     return "named_args", schema.arg_names[position]
@@ -123,8 +126,8 @@ def _shorten(texts: list[str]) -> str:
 def interval(t: Any, schema: Schema, now: int | None = None) -> mangle.Interval | None:
     """Return the interval of the member ``t``; None for a fact that always holds. Raises :class:`Fault`.
 
-    If the schema is ``untimed_now``, a fact without ``t`` holds at ``now`` only, and one that has begun ends at ``now``
-    at the latest: clients do not know the future.
+    If the schema is ``untimed_now``, a fact without ``t`` holds at ``now`` only, and a fact that holds already ends at
+    ``now`` at the latest, because clients do not know the future.
     """
     if t is None:
         return (now, now) if schema.untimed_now and now is not None else None
@@ -202,7 +205,7 @@ SOURCE_TYPES: Final = ("server", "scan", "external", "client", "derived")  # the
 
 
 def check_source(data: Any, now: int) -> None:
-    """Raise :class:`Fault` if ``data`` is neither a source nor null. The server uses no source."""
+    """Raise :class:`Fault` if ``data`` is neither a source nor null. The server only checks sources."""
     if data is None:
         return
     if type(data) is not dict:
@@ -221,7 +224,7 @@ def check_source(data: Any, now: int) -> None:
 
 
 def check_category(data: Any) -> None:
-    """Raise :class:`Fault` if ``data`` is neither a category nor null. The server uses no category."""
+    """Raise :class:`Fault` if ``data`` is neither a category nor null. The server only checks categories."""
     if data is not None and (type(data) is not str or data not in PROVENANCE_CATEGORIES):
         quoted = quote(data) if type(data) is str else "the value"
         raise Fault(f"{quoted} is not a category", f"one of {', '.join(PROVENANCE_CATEGORIES)}")

@@ -1,9 +1,9 @@
-"""JSON Schema of every message, generated from the structs that read and write them.
+"""JSON Schema of every message, generated from the structs that read and write messages.
 
-Unknown members are allowed, and null counts as absent, as when a message is read. A client accepts more than the
-schemas: unknown words, and anything in the informational parts of a response. ``schema_parts.json`` adds what structs
-cannot express: facts, the details of errors, and conditions between members. ``message_reader`` does not check facts
-or the details of errors: a request with invalid facts is still a message, and a client has to receive every error.
+The schemas allow unknown members, and null for an absent member. A client accepts more than the schemas do: unknown
+words, and any JSON in the informational parts of a response. ``schema_parts.json`` adds what structs cannot express:
+facts, the details of errors, and conditions between members. ``message_reader`` does not check facts or the details of
+errors: a request with invalid facts is still a message, and a client has to receive every error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def schema(type_: str) -> dict[str, Any]:
 
 
 def all_schemas() -> dict[str, Any]:
-    """Return one schema for any message; ``$defs`` has all parts, and the structured clause."""
+    """Return one schema for any message; its ``$defs`` contain all parts, and the structured clause."""
     any_message = [{"$ref": f"{_DEFS}{message.__name__}"} for message in TYPES.values()]
     defs = copy.deepcopy(dict(sorted(_components().items())))
     return {"$schema": DIALECT, "$id": f"urn:manglecp:{VERSION}", "oneOf": any_message, "$defs": defs}
@@ -51,7 +51,7 @@ def all_schemas() -> dict[str, Any]:
 
 @cache
 def _components() -> dict[str, dict[str, Any]]:
-    """Return the schemas of all structs by name. Callers must copy what they return or change."""
+    """Return the schemas of all structs by name. A caller has to copy the schemas that it returns or changes."""
     _, components = msgspec.json.schema_components(
         [*TYPES.values(), StructuredClause, Violation, SchemaError], ref_template=f"{_DEFS}{{name}}"
     )
@@ -85,7 +85,7 @@ def _allow_nulls(component: dict[str, Any]) -> None:
 
 
 def _simplify(node: Any) -> None:
-    """Drop ``discriminator``, which is OpenAPI, and a ``pattern`` beside an equivalent ``enum`` or ``anyOf``."""
+    """Drop ``discriminator``, a keyword of OpenAPI, and a ``pattern`` beside an equivalent ``enum`` or ``anyOf``."""
     if isinstance(node, dict):
         node.pop("discriminator", None)
         if "enum" in node or "anyOf" in node:

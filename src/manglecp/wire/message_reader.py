@@ -1,9 +1,9 @@
 """Parsing of received messages.
 
 Checks run in this order: number of bytes, number of arrays and objects, UTF-8 and JSON, depth, envelope (type, version,
-direction, id, payload), payload against its struct. The first check that fails determines the error. The version comes
-early, so that a peer of another version gets ``unsupported_version``. :class:`.Profile` checks the facts later. Unknown
-members are skipped.
+direction, id, payload), payload against its struct. The first check that fails determines the error. The version is
+checked early, so that a peer of another version gets ``unsupported_version``. :class:`.Profile` checks the facts later.
+Unknown members are skipped.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from manglecp.wire.validation import check_conditions, convert_message, convert_
 from manglecp.wire.values import MAX_NESTING
 
 MAX_DEPTH: Final = 3 * MAX_NESTING + 20
-"""Three levels for each map, ``{"_type": "map", "value": [[key, value]]}``, and 20 for the rest of the message."""
-MAX_PARTS: Final = 1_000_000  # arrays and objects in a message: three times those in 16 MiB of ordinary facts
+"""Levels of nesting: three for each map, ``{"_type": "map", "value": [[key, value]]}``, and 20 for the message."""
+MAX_PARTS: Final = 1_000_000  # arrays and objects in a message: three times as many as 16 MiB of ordinary facts have
 
 _LONG_BYTES: Final = 65_536  # while a longer message is decoded, the garbage collector is paused
-_HEAD_BYTES: Final = 4_096  # searched for the id of a message that exceeds a limit
+_HEAD_BYTES: Final = 4_096  # the part of a too large message that is searched for its id
 _BOM: Final = b"\xef\xbb\xbf"
 # The values that a client assumes for absent members of a manifest; the structs default to the values of this server.
 _MANIFEST_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -57,7 +57,7 @@ def receive(data: bytes, max_bytes: int, *, structured_facts: bool = False) -> C
 def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
     """Return the message of a server. Raises :class:`WireError`, which the client reports and never sends.
 
-    What cannot be read in an informational part, such as ``diagnostics``, is skipped.
+    Invalid members of an informational part, such as ``diagnostics``, are skipped.
     """
     type_, envelope = _read_envelope(data, max_bytes, SERVER_TYPES, CLIENT_TYPES)
     if type_ == "manifest":
@@ -72,7 +72,7 @@ def receive_from_server(data: bytes, max_bytes: int) -> ServerMessage:
 def _read_envelope(
     data: bytes, max_bytes: int, types: Mapping[str, type[Message]], other_direction: Mapping[str, type[Message]]
 ) -> tuple[str, dict[str, Any]]:
-    """Return the type, which is one of ``types``, and the JSON object of the message, whose payload is not checked."""
+    """Return the type, one of ``types``, and the JSON object of a message. The payload is not checked."""
     if len(data) > max_bytes:
         raise _with_leading_id(too_large(len(data), max_bytes), data)
     envelope = _decode_object(data)
@@ -101,13 +101,13 @@ def _read_envelope(
 
 
 def _response_id(type_: Any, envelope: Mapping[str, Any]) -> str | None:
-    """Return the id of the error response; None if it is unknown, or for a cancel, to which no response is sent."""
+    """Return the id for the error response; None if it is unknown, or if the message is a cancel."""
     id_ = envelope.get("id")
     return id_ if type(id_) is str and id_ and type_ != "cancel" else None
 
 
 def _with_leading_id(error: WireError, data: bytes) -> WireError:
-    """Return the error with the id that is found at the beginning of a message, if the text there is JSON (WIRE-06)."""
+    """Return the error with the id of the message, if the beginning of ``data`` is JSON with an id (WIRE-06)."""
     members = leading_members(data[:_HEAD_BYTES])
     id_ = _response_id(members.get("type"), members)
     with suppress(UnicodeEncodeError):
@@ -118,10 +118,10 @@ def _with_leading_id(error: WireError, data: bytes) -> WireError:
 def _decode_object(data: bytes) -> dict[str, Any]:
     if data.startswith(_BOM):
         raise malformed("The message begins with a byte order mark", "$", "Send UTF-8 without one.")
-    # Most messages have too few brackets to exceed a limit, even if those in strings are counted.
+    # Most messages have too few brackets to exceed a limit, even if the brackets in strings are counted.
     may_exceed = data.count(b"[") + data.count(b"{") > min(MAX_DEPTH, MAX_PARTS)
     outline = brackets(data) if may_exceed else b""
-    if len(outline) > 2 * MAX_PARTS:  # two brackets for each
+    if len(outline) > 2 * MAX_PARTS:  # two brackets for each array and object
         raise _with_leading_id(malformed(f"The message has more than {MAX_PARTS:,} arrays and objects", "$"), data)
     try:
         with gc_paused(len(data) > _LONG_BYTES):

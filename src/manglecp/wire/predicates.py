@@ -1,8 +1,8 @@
-"""The wire schemas of a program's predicates, and which of them are published.
+"""The wire schemas of a program's predicates, and the choice of predicates that are published.
 
-The direction in its declaration publishes a predicate: clients assert facts of ``input``, receive facts of ``output``,
-and do either with ``both``. A predicate without a direction is internal. Kernel predicates are never published, so that
-no client can assert them.
+A predicate is published if its declaration has a direction: clients assert facts of an ``input`` predicate, receive
+facts of an ``output`` predicate, and do both for ``both``. Other predicates are internal. Predicates of the kernel are
+never published, so that no client can assert their facts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Schema:
     """A predicate on the wire, with one shape for each argument.
 
     ``arg_names`` is None unless every argument has a unique name. With ``untimed_now``, a client's fact without a time
-    holds at the evaluation time instead of always, and one that has begun ends at the evaluation time at the latest.
+    holds at the evaluation time only, and a fact that holds already ends at the evaluation time at the latest.
     """
 
     predicate: str
@@ -77,7 +77,7 @@ class Schemas:
         return by_arity
 
     def find(self, name: str, arity: int) -> Schema:
-        """Return the schema. Raises :class:`Fault` for an unknown name, or another arity than declared."""
+        """Return the schema of a predicate. Raises :class:`Fault` for an unknown name or arity."""
         by_arity = self.named(name)
         if arity not in by_arity:
             arities = " or ".join(map(str, sorted(by_arity)))
@@ -156,7 +156,7 @@ def published_predicates(predicates: Mapping[Key, Predicate], kernel: Collection
 
 
 def publish(predicate: Predicate, direction: Direction) -> PublishedPredicate:
-    """Return the predicate as one that is published with a direction."""
+    """Return the published form of a predicate, with this direction."""
     schema = schema_of(predicate)
     arg_types = tuple(map(arg_type, schema.shapes))
     has_joint_bounds = len(predicate.rows) > 1 or has_variables(type_ for row in predicate.rows for type_ in row)
@@ -164,7 +164,7 @@ def publish(predicate: Predicate, direction: Direction) -> PublishedPredicate:
 
 
 def direction_of(predicate: Predicate) -> Direction | None:
-    """Return the declared direction; None if there is none, or no valid one."""
+    """Return the declared direction; None without a valid direction."""
     descriptors = _direction_descriptors(predicate)
     args = descriptors[0].args if descriptors else ()
     return next((direction for direction in _DIRECTIONS if args == (direction,)), None)

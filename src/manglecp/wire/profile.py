@@ -1,7 +1,7 @@
-"""The facts profile: which facts a program accepts from clients and sends to them.
+"""The facts profile: the facts that a program accepts from clients, and sends to clients.
 
 A profile has only the predicates that the program's declarations publish. Every fact that a client sends is a session
-fact, whatever its ``source`` is. A client can return every fact that it received, unchanged.
+fact, whatever its ``source`` is. A client may send back, unchanged, every fact that it received.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UPGRADE: Final = PublishedPredicate(Schema(UPGRADE, (Shape(STRING),), ("macro_i
 
 
 class Profile:
-    """The published predicates of one program. Immutable; made once, used by every request."""
+    """The published predicates of one program. Immutable; created once for all requests."""
 
     def __init__(self, predicates: Mapping[Key, Predicate], entries: Iterable[PublishedPredicate]) -> None:
         self._schemas = Schemas(predicates)
@@ -43,7 +43,7 @@ class Profile:
 
     @classmethod
     def of(cls, predicates: Mapping[Key, Predicate], kernel: Collection[str] = ()) -> Profile:
-        """Return the profile of a program with these predicates; those named in ``kernel`` are not published."""
+        """Return the profile of a program with these predicates; the predicates ``kernel`` are not published."""
         return cls(predicates, published_predicates(predicates, kernel))
 
     def schemas(self) -> tuple[PredicateSchema, ...]:
@@ -51,7 +51,10 @@ class Profile:
         return tuple(entry.manifest_entry() for entry in self._published)
 
     def direction(self, name: str) -> Direction | None:
-        """Return the direction of a predicate, None if it is not published; ``both`` if it depends on the arity."""
+        """Return the direction of the predicates with this name.
+
+        None means that no such predicate is published, ``both`` that the direction depends on the arity.
+        """
         directions = {entry.direction for entry in self._vocabulary.get(name, {}).values()}
         return directions.pop() if len(directions) == 1 else "both" if directions else None
 
@@ -78,7 +81,7 @@ class Profile:
         return list(dict.fromkeys(accepted))
 
     def check(self, facts: Iterable[Any], now: int) -> tuple[list[Fact], list[Violation]]:
-        """Return the valid facts, and the violations of the others. The check stops after ``MAX_VIOLATIONS``."""
+        """Return the valid facts, and the violations of the invalid facts. Stops after ``MAX_VIOLATIONS``."""
         checker = FactChecker(self._vocabulary, self.acceptance.accepts, now)
         accepted = []
         for index, data in enumerate(facts):
@@ -110,7 +113,7 @@ class Profile:
 
 
 def _find_missing(facts: Iterable[Any], required: Iterable[str]) -> list[str]:
-    """Return the required predicates without facts. An invalid fact counts, too: its violation is reported."""
+    """Return the required predicates without facts. An invalid fact counts as present: its violation is reported."""
     distinct = list(dict.fromkeys(required))
     present = {name for fact in facts if type(name := _predicate_of(fact)) is str} if distinct else ()
     return [name for name in distinct if name not in present]

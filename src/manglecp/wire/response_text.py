@@ -57,7 +57,7 @@ def derivation_lines(name: str, derivation: Derivation) -> Iterator[str]:
 
 
 def why_not_lines(why_not: WhyNot) -> Iterator[str]:
-    """Yield what blocks a tool, and which facts would unlock it."""
+    """Yield the rules that block a tool, and the facts that would unlock the tool."""
     yield Heading(f"why not {why_not.tool}")
     if not why_not.known:
         yield "  no tool of this name could serve this intent"
@@ -79,7 +79,7 @@ def why_not_lines(why_not: WhyNot) -> Iterator[str]:
 
 
 def coverage_lines(coverage: RuleCoverage) -> Iterator[str]:
-    """Yield how many rules fired, then each dormant rule that the response lists."""
+    """Yield the number of rules that fired, then each dormant rule that the response lists."""
     total = "" if coverage.total_rules is UNSET else f" of {coverage.total_rules}"
     counts = {
         f"{total} fired": coverage.rules_fired,

@@ -1,9 +1,9 @@
 """Validation against JSON Schema, with bounded work and with errors that do not quote the value.
 
 Schemas are not trusted: references are not fetched, patterns run in linear time, and a schema that does not compile
-accepts no value. References that double at every step and large unions could still keep a validator busy, so
-:func:`validation_cost` estimates its work before it runs, in visits: a visit is the check of one value against one
-subschema. A value that needs too many is invalid.
+accepts no value. References that double at every step, and large unions, could still keep a validator busy. Therefore
+:func:`validation_cost` estimates the work before the validation, in visits: a visit is the check of one value against
+one subschema. A value that needs too many visits is invalid.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from manglecp.wire.errors import SchemaError
 
 MAX_VISITS: Final = 4_000_000
 _MAX_REFERENCE_VISITS: Final = 1_000_000  # instead of MAX_VISITS, for schemas with references
-_MAX_PAIRS: Final = 100_000  # distinct pairs of subschema and value that the estimate of these visits computes
-_NARROW: Final = 2  # up to this breadth the cost is not computed: messages are limited in size
+_MAX_PAIRS: Final = 100_000  # pairs of subschema and value that the estimate of these visits may compute
+_NARROW: Final = 2  # up to this breadth the cost is not computed, because the size of messages is limited
 
-# Keywords by what their subschemas apply to: the value itself (several subschemas; one), any member, any entry.
+# Keywords whose subschemas apply to the value itself (many subschemas, or one), to any member, or to any entry.
 _SAME_VALUE_MANY: Final = ("allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies")
 _SAME_VALUE_ONE: Final = ("not", "if", "then", "else")
 _ANY_MEMBER: Final = ("additionalProperties", "unevaluatedProperties")
@@ -52,13 +52,13 @@ def validator_of(schema: dict[str, Any]) -> Callable[[Any], bool]:
                 accepts = lambda _: False  # noqa: E731
         try:
             return accepts(value)
-        except ValueError:  # nested too deep
+        except ValueError:  # the value is nested too deeply
             return False
 
     return validate
 
 
-# The key is the id() of a schema: its content would be slower. An entry holds the schema, so that no id is reused.
+# The key is the id() of a schema, because hashing its content is slow. Each entry keeps the schema, and so its id.
 _validators: Final = LruCache[int, tuple[Mapping[str, Any], Callable[[Any], bool]]](4_096)
 
 
@@ -74,7 +74,7 @@ def is_valid(value: Any, schema: Mapping[str, Any]) -> bool:
 @lru_cache(maxsize=1024)
 def compile_schema(schema: bytes, mask: str | None = None) -> Any:
     """Compile an encoded schema; errors show ``mask`` instead of the value. Raises ``ValueError`` if it is invalid."""
-    import jsonschema_rs  # imported late: slow
+    import jsonschema_rs  # late: slow to import
 
     limits = jsonschema_rs.RegexOptions(size_limit=1 << 20, dfa_size_limit=1 << 20)
     return jsonschema_rs.validator_for(schema.decode(), offline=True, mask=mask, pattern_options=limits)
@@ -93,17 +93,17 @@ def validation_cost(value: Any, schema: dict[str, Any]) -> float:
 
 @lru_cache(maxsize=256)
 def _find_breadth(encoded: bytes) -> int | None:
-    """Return the breadth of a schema; None for one with references, whose cost depends on the value."""
+    """Return the breadth of a schema; None for a schema with references, whose cost depends on the value."""
     return None if b'Ref"' in encoded or b'$ref"' in encoded else schema_breadth(msgspec.json.decode(encoded))
 
 
 def _reference_visits(value: Any, schema: dict[str, Any]) -> float:
     """Return an upper bound of the (subschema, value) pairs that a validator visits; infinity if unknown.
 
-    Memoised: a pair that is reached on several paths counts for each path, but is computed once.
+    A pair that is reached on several paths counts for each path, but is computed once.
     """
-    visits: dict[tuple[int, int], int] = {}  # by the id() of subschema and value: visits of the pair and all below
-    # Pairs to compute, each with its child pairs once these are on the stack above it.
+    visits: dict[tuple[int, int], int] = {}  # by the ids of a pair, with its children
+    # Pairs to compute. A pair gets its child pairs when these are pushed on the stack above it.
     stack: list[tuple[Any, Any, list[tuple[Any, Any]] | None]] = [(schema, value, None)]
     while stack:
         node, part, children = stack.pop()
@@ -118,7 +118,7 @@ def _reference_visits(value: Any, schema: dict[str, Any]) -> float:
         children = list(_child_pairs(node, part, schema))
         if any(child is _UNRESOLVED for child, _ in children):
             return float("inf")
-        visits[pair] = 0  # a cycle adds nothing
+        visits[pair] = 0  # so that a cycle adds no visits
         stack.append((node, part, children))
         stack += [(child, child_part, None) for child, child_part in children]
     return visits[id(schema), id(value)]
@@ -159,11 +159,11 @@ def _resolve(reference: Any, root: dict[str, Any]) -> Any:
 
 
 def schema_breadth(schema: Any) -> int:
-    """Return an upper bound of the number of subschemas of a schema without references that apply to the same value.
+    """Return the breadth of a schema without references: how many subschemas, at most, apply to the same value.
 
     It is 1 for a list of numbers, and 41 for a list of forty alternatives. Breadth times value size bounds the visits.
     """
-    breadth, stack = 1, [(schema, False)]  # subschemas, and whether another one may visit the same value
+    breadth, stack = 1, [(schema, False)]  # subschemas, and whether another subschema may apply to the same value
     while stack:
         node, is_shared = stack.pop()
         breadth += is_shared
@@ -201,7 +201,7 @@ _SUBSCHEMA_KEYWORDS: Final = frozenset(  # except ``properties`` and ``additiona
 def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
     """Return the errors of a value, sorted by path; empty if it is valid. Raises ``ValueError`` for an invalid schema.
 
-    A path leads to the member that is missing or not allowed, not to the object around it.
+    The path of an error leads to the member that is missing or not allowed, not to its object.
     """
     if is_valid(value, schema):
         return []
@@ -216,9 +216,9 @@ def schema_errors(value: Any, schema: Mapping[str, Any]) -> list[SchemaError]:
 class _ErrorSearch:
     """A search for errors in bounded time.
 
-    A validator collects all errors, with those of all alternatives, before it yields the first. So a validator is used
-    only if its cost is within the budget. Otherwise each member and entry is searched on its own, and if that search
-    finds no error, only the path is reported.
+    A validator collects all errors, including the errors of all alternatives, before it yields the first. Therefore a
+    validator is used only if its cost is within the budget. Otherwise each member and entry is searched on its own; if
+    these searches find no error, only the path is reported.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -250,7 +250,7 @@ class _ErrorSearch:
             yield _error(path, "The value does not fit", keyword)
 
     def _is_valid(self, value: Any, schema: Mapping[str, Any]) -> bool:
-        if id(schema) not in self._validators:  # a subschema of the whole schema, which outlives this search
+        if id(schema) not in self._validators:  # the id stays valid: the whole schema outlives this search
             self._validators[id(schema)] = validator_of({**self._definitions, **schema})
         return self._validators[id(schema)](value)
 

@@ -1,8 +1,8 @@
 """The JSON representation of values by declared bound.
 
-JSON has fewer kinds than Mangle: a JSON string may be a string, a name, a time, … . Where a bound allows only one of
-these kinds, plain JSON means that kind. Otherwise plain JSON means the kind that it has without a bound (string,
-number, list, map), and values of other kinds are wrapped with their kind. Reading and writing use the same shape.
+JSON has fewer kinds than Mangle: a JSON string may be a string, a name, a time, and so on. If the bound allows only one
+of these kinds, plain JSON means that kind. Otherwise plain JSON means the default kind (string, number, list, map), and
+values of other kinds are wrapped with their kind. Reading and writing use the same shape.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from manglecp.mangle import KIND_NAMES, Value, types, value_text
 
 
 def _plain_kind(candidates: set[str], default: str) -> cached_property[str]:
-    """Return a property: the only candidate that the bound allows, or the default if it allows several or none."""
+    """Return a property: the only candidate that the bound allows, or the default if it does not allow exactly one."""
 
     def kind(shape: Shape) -> str:
         allowed = shape.kinds & candidates
@@ -58,7 +58,7 @@ class Shape:
     value = _part(types.MapType, "value")
 
     @cached_property
-    def fraction(self) -> bool:
+    def allows_fraction(self) -> bool:
         """Whether a JSON number with a fraction is allowed."""
         return "float64" in self.kinds or self.kinds.isdisjoint(("number", "time", "duration"))
 
@@ -73,7 +73,7 @@ class Shape:
 
     @cached_property
     def admits_whole_kinds(self) -> bool:
-        """Whether every value of an admitted kind (string, number, …) conforms."""
+        """Whether every value of an allowed kind (string, number, …) conforms."""
         return all(
             isinstance(member, types.Base | types.TypeVariable) or member == types.NAME for member in self.members
         )
@@ -95,7 +95,7 @@ class Shape:
 
 
 def _alternatives(type_: types.Type) -> Iterator[types.Type]:
-    """Yield the members of a union, also of nested unions; any other type is its own single alternative."""
+    """Yield the members of a union, and of nested unions; for any other type, yield the type itself."""
     if isinstance(type_, types.Union):
         for member in type_.members:
             yield from _alternatives(member)
@@ -114,5 +114,5 @@ ANYTHING: Final = Shape(types.ANY)
 
 
 def describe(value: Value) -> str:
-    """Return a value for a message: kind and canonical text."""
+    """Return the kind and the canonical text of a value, for a message."""
     return f"the {KIND_NAMES[type(value)]} {quote(value_text(value))}"

@@ -1,10 +1,10 @@
 """Conversion of JSON to structs, with diagnostics.
 
-msgspec stops at the first error. Only then is the JSON walked along its struct, so that every error is reported with
-its path and in the terms of the protocol.
+msgspec stops at the first error. In that case the JSON is compared with its struct, so that every error is reported
+with its path and in the terms of the protocol.
 
-Null counts as absent where a member is optional, and as missing where it is required, unless the struct allows null, as
-for the id of a manifest. Nulls are removed only from JSON that msgspec has refused.
+Null counts as an absent member, unless the struct allows null, as for the id of a manifest: an optional member may be
+null, a required member may not. Nulls are removed only from JSON that msgspec has refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_DIAGNOSTICS: Final = 50
 S = TypeVar("S", bound=msgspec.Struct)
 M = TypeVar("M", bound=messages.Message)
 _CODE: Final = "malformed_message"
-_FIRST_MS: Final = -62_135_596_800_000  # in milliseconds since 1970: the first of year 1 and (below) the last of 9999
+_FIRST_MS: Final = -62_135_596_800_000  # milliseconds since 1970: the start of the year 1, and (below) the end of 9999
 _LAST_MS: Final = 253_402_300_799_999
 # Patterns for the messages of msgspec's ValidationError.
 _MESSAGE: Final = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?", re.DOTALL)
@@ -57,7 +57,7 @@ def convert(data: Any, struct: type[S]) -> S:
 
 
 def convert_message(envelope: dict[str, Any], message: type[M]) -> M:
-    """Return the message of a JSON object. Raises a :class:`WireError` with everything that is wrong with it."""
+    """Return the message of a JSON object. Raises a :class:`WireError` with all errors of the object."""
     try:
         return convert(envelope, message)
     except msgspec.ValidationError as error:
@@ -74,9 +74,9 @@ def convert_server_message(envelope: dict[str, Any], message: type[M]) -> M:
 
 
 def _drop_invalid(data: Any, type_: Any, informational: bool = False) -> Any:
-    """Return the JSON with instants as text, and without what is unreadable in its informational parts.
+    """Return the JSON with instants as text, and without the invalid members of informational parts.
 
-    Returns UNSET for an informational value that cannot be read, or that lacks a required member.
+    Returns UNSET for an informational value that is invalid or lacks a required member.
     """
     if type(data) is int and _is_instant(type_) and _FIRST_MS <= data <= _LAST_MS:
         return instant_text(data * NS_PER_MS)
@@ -90,7 +90,7 @@ def _drop_invalid(data: Any, type_: Any, informational: bool = False) -> Any:
         if tag is not None and tag in data:
             readable[tag] = data[tag]
         is_complete = all(name in readable for name, member in members.items() if member.required)
-        is_payload = struct is messages.ProgressPayload  # kept, so that the error names the member
+        is_payload = struct is messages.ProgressPayload  # kept, so that an error names the member
         return readable if is_complete or is_payload or not informational else messages.UNSET
     if isinstance(data, list) and (item := item_of(type_)) is not None:
         return [part for value in data if (part := _drop_invalid(value, item, informational)) is not messages.UNSET]
@@ -109,7 +109,7 @@ def _is_instant(type_: Any) -> bool:
 
 
 def _malformed_message(diagnostics: list[Diagnostic]) -> WireError:
-    """Return the error for the first diagnostic; if there are several, its details list all of them."""
+    """Return the error for the first diagnostic; of several diagnostics, the details list all."""
     first = diagnostics[0]
     error = malformed(first.message, first.place, first.fix)
     if len(diagnostics) > 1 and error.details is not None:
@@ -121,7 +121,7 @@ def _malformed_message(diagnostics: list[Diagnostic]) -> WireError:
 
 
 def split_error(error: msgspec.ValidationError) -> tuple[str, tuple[str | int, ...]]:
-    """Return msgspec's message and the steps of its path. The path ends at the first dict, whose key msgspec omits."""
+    """Return msgspec's message and the steps of its path, which ends at the first dict: msgspec omits keys of dicts."""
     match = _MESSAGE.fullmatch(str(error))
     assert match is not None
     path = (match["path"] or "").partition("[...]")[0]
@@ -193,7 +193,7 @@ def _in_words(what: str) -> str:
 
 
 def check_conditions(message: messages.ServerMessage) -> None:
-    """Raise a :class:`WireError` if a server's message lacks members that others of its members demand.
+    """Raise a :class:`WireError` if a server's message lacks a member that another of its members requires.
 
     Structs cannot express these conditions. ``json_schemas`` has the same conditions; a test compares them. The schemas
     also forbid members at some disclosure levels, but readers accept such members.

@@ -3,12 +3,12 @@
 The shape determines the kind of value that plain JSON stands for. Values of other kinds are wrapped with their kind:
 
     {"_type": "name", "value": "/x"}        likewise string, int64, float64, time, duration, bytes: the value as text
-    {"_type": "pair", "value": [a, b]}      where a plain array is a list; likewise list where it is a pair
-    {"_type": "map", "value": [[k, v]]}     where a plain object is a struct, or for keys that are not plain strings
-    {"_type": "struct", "value": {"l": v}}  where a plain object is a map; the label is the name /l
+    {"_type": "pair", "value": [a, b]}      if a plain array means a list; likewise list, if it means a pair
+    {"_type": "map", "value": [[k, v]]}     if a plain object means a struct, or a key is not a plain string
+    {"_type": "struct", "value": {"l": v}}  if a plain object means a map; the label is the name /l
 
-``true`` and ``false`` are names, and so is ``null`` inside of another value: ``/null``. Integers beyond 2^53 - 1, and
-floats that look like integers, are wrapped.
+``true`` and ``false`` mean the names ``/true`` and ``/false``; ``null`` inside of another value means ``/null``.
+Integers beyond 2^53 - 1, and floats without a fraction, are wrapped.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _WHOLE: Final = re.compile(r"-?[0-9]+")
 _DECIMAL: Final = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _SPECIAL_FLOATS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_QUOTED_NAME: Final = 128  # characters of a name that a fix repeats
-_MAX_DIGITS: Final = 40  # 64 bits need twenty with the sign; any more can only be leading zeros
+_MAX_DIGITS: Final = 40  # a 64-bit number has at most twenty with its sign; a longer valid text has leading zeros
 
 
 def read_name(text: str) -> Name:
@@ -180,7 +180,7 @@ _COMPOUND_KINDS: Final = frozenset(KIND_NAMES[type_] for type_ in _COMPOUND_TYPE
 
 
 def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
-    """Return the value of ``data`` where ``shape`` is expected; its bound is not checked. Raises :class:`Fault`."""
+    """Return the value of ``data``, read by ``shape``, whose bound is not checked. Raises :class:`Fault`."""
     if type(data) is str:
         return READERS[shape.text](data)
     reader = _JSON_READERS.get(type(data))
@@ -195,10 +195,10 @@ def to_value(data: JSON, shape: Shape = ANYTHING, depth: int = 0) -> Value:
 
 
 def plain_value(data: JSON, depth: int = 0) -> Value:
-    """Return the value of JSON that was not written for rules, such as arguments: no object in it is a wrapped value.
+    """Return the value of JSON that was not written for rules, such as arguments, and has no wrapped values.
 
-    Null is the name ``/null``. A whole number is an integer, however it is written, as in canonical JSON. Raises
-    :class:`Fault` if there is no such value.
+    Null becomes the name ``/null``. A float without a fraction becomes an integer, as in canonical JSON. Raises
+    :class:`Fault` for JSON that is too large, or nested too deeply.
     """
     if data is None or data is True or data is False:
         return NULL if data is None else TRUE if data else FALSE
@@ -222,7 +222,7 @@ def plain_value(data: JSON, depth: int = 0) -> Value:
 
 
 def wrap_unusual(data: JSON) -> JSON:
-    """Wrap what JSON may have and a fact may not: null within arrays and objects, and integers beyond 2^53 - 1."""
+    """Wrap the values that JSON permits and a fact does not: null, and integers beyond 2^53 - 1."""
     if data is None:
         return _wrap("name", NULL)
     if type(data) is int and not -SAFE_INTEGER <= data <= SAFE_INTEGER:
@@ -264,7 +264,7 @@ def _read_integer(data: int, shape: Shape, _depth: int) -> Value:
 
 
 def _read_fraction(data: float, shape: Shape, _depth: int) -> Value:
-    if not shape.fraction:
+    if not shape.allows_fraction:
         raise Fault(f"{data!r} is not a whole number", "write it without a point or an exponent")
     return Float(data)
 
@@ -398,7 +398,7 @@ _WRAPPED_READERS: Final[Mapping[str, Callable[[Any, Shape, int], Value]]] = {
 
 
 def to_json(value: Value, shape: Shape = ANYTHING, depth: int = 0) -> JSON:
-    """Return the JSON of a value where ``shape`` is expected; :func:`to_value` reads it back as the same value."""
+    """Return the JSON of a value, written by ``shape``; :func:`to_value` converts it to an equal value."""
     type_ = type(value)
     if depth >= MAX_NESTING and type_ in _COMPOUND_TYPES:
         raise Fault(f"a value nested more than {MAX_NESTING} deep cannot be sent")
@@ -431,7 +431,7 @@ def _wrap(kind: str, value: Value) -> JSON:
 def _is_plain_float(number: float, shape: Shape) -> bool:
     if not math.isfinite(number) or (number == 0 and math.copysign(1, number) < 0):  # -0.0 would lose its sign
         return False
-    return shape.number == "float64" or (shape.fraction and not number.is_integer())
+    return shape.number == "float64" or (shape.allows_fraction and not number.is_integer())
 
 
 def _map_to_json(value: Map, shape: Shape, depth: int) -> JSON:

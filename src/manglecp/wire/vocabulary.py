@@ -1,4 +1,4 @@
-"""Constants of the protocol, for modules that need not import :mod:`.messages`, which is slow."""
+"""Constants of the protocol, separate from :mod:`.messages`, which is slow to import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CATEGORIES: Final = (
     "infrastructure",
     "security",
 )
-"""The standard categories of domains; custom ones begin with ``x-``."""
+"""The standard categories of domains; a custom category begins with ``x-``."""
 SCHEMES: Final = ("bearer", "oauth2", "api_key")  # schemes of authentication
 MIN_MESSAGE_BYTES: Final = 1 << 24  # every server accepts messages of this size
 MANIFEST_PATH: Final = "/.well-known/manglecp/manifest.json"

@@ -1,4 +1,4 @@
-"""The checks, in the order in which they run: those of the scripts, then those of each module."""
+"""The checks, in the order in which they run: first the checks of the scripts, then the checks of each module."""
 
 from typing import Final
 

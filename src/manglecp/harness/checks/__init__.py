@@ -1,8 +1,8 @@
 """The checks: each examines one aspect of a turn and yields a finding for every row that violates it.
 
 A check depends on the evidence and the terms in force, never on other checks; :mod:`manglecp.harness.classes` defines
-which state a class blocks. A finding names the offending row. If two rows contradict each other, both get a finding, so
-that removing a row without a finding never makes a turn acceptable.
+which state a class blocks. A finding names the offending row. If two rows contradict each other, each gets a
+finding. Therefore the removal of rows without a finding never makes a turn acceptable.
 """
 
 from __future__ import annotations
@@ -22,4 +22,4 @@ CHECKS: Final[tuple[Check, ...]] = tuple(
     for name, function in vars(module).items()
     if name.startswith("check_")
 )
-"""All checks: the functions ``check_…`` of these modules."""
+"""All checks: the functions of these modules whose names start with ``check_``."""

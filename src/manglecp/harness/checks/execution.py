@@ -56,13 +56,13 @@ def check_stop_policy(turn: Turn) -> Iterator[Finding]:
         yield classes.STOP_REASON.at("protocolState", f"iteration {state.iteration} of {policy.max_iterations}")
     if policy.require_checkpoint and turn.continues and state.checkpoint_ref is None:
         period = policy.checkpoint_every_turns or 0
-        # An invalid period does not disable the checkpoint: it is due after every turn.
+        # With an invalid period, a checkpoint is due after every turn.
         if period < 1 or (index is not None and index % period == 0):
             yield classes.STOP_REASON.at("protocolState", "the checkpoint that is due after this turn is not recorded")
 
 
 def check_transport(turn: Turn) -> Iterator[Finding]:
-    """Check that outputs have the order of their calls, and that none are parallel if the policy forbids it."""
+    """Check that outputs have the order of their calls, and that no calls are parallel if the policy forbids that."""
     if turn.constraints.protocol_constraints.parallel_transport_order_valid is False:
         yield classes.ORDER.at("protocolConstraints", "the runtime reports that the order was broken")
     policy = turn.call.tool_transport_policy
@@ -83,7 +83,7 @@ def check_transport(turn: Turn) -> Iterator[Finding]:
 
 
 def _check_order(turn: Turn, rows: list[ToolRequest]) -> Iterator[Finding]:
-    """Check that every call and output of one call group has a position, and that the positions agree."""
+    """Check that every call and output of a call group has a position, and that both have the same order."""
     positions = []  # (ordinal of the call, sequence of its output, call id)
     for row in rows:
         result = turn.results.get(row.tool_call_id)
@@ -100,7 +100,7 @@ def _check_order(turn: Turn, rows: list[ToolRequest]) -> Iterator[Finding]:
 
 
 def check_shell_boundary(turn: Turn) -> Iterator[Finding]:
-    """Check that a shell command records directory, sandbox and command, and stays within the boundary."""
+    """Check that the row of a shell command has directory, sandbox and command, all within the boundary."""
     policy = turn.call.execution_boundary_policy
     declared_roots = (policy and policy.workdir_roots, turn.constraints.runtime_constraints.workdir_roots)
     root_sets = [roots for roots in declared_roots if roots]
@@ -171,7 +171,7 @@ def check_compaction(turn: Turn) -> Iterator[Finding]:
 
 
 def check_context(turn: Turn) -> Iterator[Finding]:
-    """Check that a turn that continues, or consumed a result, has rendered every result, and has a queue and a view."""
+    """Check that each result was rendered, and a queue and a view exist, if the turn continues or consumed a result."""
     if not turn.needs_context:
         return
     evidence, call = turn.evidence, turn.call
@@ -215,7 +215,7 @@ def check_queues(turn: Turn) -> Iterator[Finding]:
 
 
 def check_context_filter(turn: Turn) -> Iterator[Finding]:
-    """Check that results are filtered where the policy requires it, and not where it forbids it."""
+    """Check that results are filtered if the policy requires that, and not filtered if it forbids that."""
     policy = turn.call.pre_context_filter_policy
     if policy is None or policy.mode in (None, "allowed"):
         return
@@ -273,7 +273,7 @@ def check_pattern(turn: Turn) -> Iterator[Finding]:
 
 
 def check_fan_out(turn: Turn) -> Iterator[Finding]:
-    """Check that a loop has one worker, that only some patterns split work, and that the fan-out has its limit."""
+    """Check that a loop has one worker, that the pattern permits a split, and that the fan-out is within its limit."""
     decomposition, limit = turn.evidence.decomposition, turn.terms.decomposition.max_fan_out
     if decomposition is None:
         return

@@ -1,11 +1,12 @@
 """Governance checks: the policy package is pinned, and every required control is in place.
 
-Governance *applies* if the profile claims it or if there are governance constraints. If it applies, a control is judged
-if the turn has an object for it, or if it is required. These conditions are judged even if governance does not apply:
+Governance *applies* if the profile claims governance, or if there are governance constraints. If governance applies, a
+control is judged if the turn has an object for the control, or if the control is required. Some conditions are judged
+even if governance does not apply:
 
 * an unknown identity claim, and an unknown trace mode or risk tier of the call;
-* what the call spec itself requires: no exports in the mode ``disabled``, a control profile for the tier ``high``,
-  and with a guardrail policy digest its stages (all stages if no verified document lists them);
+* requirements of the call spec: no exports in the mode ``disabled``, a control profile for the tier ``high``, and with
+  a guardrail policy digest its stages (all stages if no verified document lists them);
 * the mutation of a governance policy.
 """
 
@@ -40,7 +41,7 @@ class _Governance:
         self.turn = turn
         self.profile = turn.constraints.governance_profile or GovernanceProfile()
         self.constraints = constraints or GovernanceConstraints()
-        self.has_unknown_claim = self.profile.claim_id not in (None, GOVERNANCE_CLAIM_ID)  # if so, no control is judged
+        self.has_unknown_claim = self.profile.claim_id not in (None, GOVERNANCE_CLAIM_ID)  # then no control is judged
         self.applies = constraints is not None or self.profile.claimed is True
         self.changes_policy = mutation.kind == "governance_policy"
         self.changes_policy_automatically = self.changes_policy and mutation.automated is True
@@ -51,7 +52,7 @@ class _Governance:
 
 
 def check_profile(turn: Turn) -> Iterator[Finding]:
-    """Check the conditions before the turn starts: package, trace mode and risk tier."""
+    """Check the conditions for the start of the turn: package, trace mode and risk tier."""
     governance = _Governance(turn)
     if governance.has_unknown_claim:
         claim_id = governance.profile.claim_id
@@ -76,7 +77,7 @@ def check_promotion(turn: Turn) -> Iterator[Finding]:
     for control in (_check_eval_gate, _check_lineage, _check_red_team, _check_self_evolution):
         for finding in control(governance):
             yield finding
-            if governance.changes_policy:  # the mutation requires the control, so its row gets the finding, too
+            if governance.changes_policy:  # the mutation requires the control, so its row gets it, too
                 yield replace(finding, where="mutation")
 
 
@@ -112,7 +113,7 @@ def _check_stages(governance: _Governance) -> Iterator[Finding]:
     for stage in missing_stages:
         yield classes.STAGE_MISSING.at(row_pointer("guardrailDecisions", stage), "the stage has no decision")
     if missing_stages:
-        for row in decisions or ():  # each row gets the finding, too: its presence may be why stages are judged
+        for row in decisions or ():  # each row gets the finding, too: stages may be judged only because rows exist
             yield classes.STAGE_MISSING.at(row.where, "another, required stage has no decision")
         return
     if declared_stages is not None and declared_stages != required_stages:

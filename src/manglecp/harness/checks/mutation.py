@@ -57,14 +57,14 @@ def check_missing_packet(turn: Turn) -> Iterator[Finding]:
         (classes.TARGET_DISALLOWED, needs_target, "requires a target"),
         (classes.RETURN_PATH_MISSING, terms.require_return_path, "requires a return path"),
     ):
-        # The mutation of a transfer requires the packet, so its row gets the finding, too.
+        # The mutation of a transfer requires the packet, so the row of the mutation gets the finding, too.
         for where in ("handoff", "mutation") if is_transfer else ("handoff",):
             if is_violated:
                 yield failure.at(where, f"the handoff {message}, and the packet is missing")
 
 
 def check_descent(turn: Turn) -> Iterator[Finding]:
-    """Check that a turn that continues from a handoff names the handoff, and that the artifacts in its list exist."""
+    """Check that a turn after a handoff names the handoff, and that the artifacts that the turn lists exist."""
     continuity = turn.evidence.continuity
     if continuity is None or continuity.mode != "descent":
         return
@@ -95,9 +95,10 @@ def check_policy(turn: Turn) -> Iterator[Finding]:
 
 
 def check_claims(turn: Turn) -> Iterator[Finding]:
-    """Check that the mutation claims the required capabilities; by default the base claim and the claim of its action.
+    """Check that the mutation claims the required capabilities: by default the base claim and the claim of its action.
 
-    It must also claim the tool of each call that it names: a claim for one action must not permit any tool.
+    The mutation must also claim the tool of each call that it names, because a claim for an action permits no other
+    tool.
     """
     mutation, required_claims = turn.evidence.mutation, turn.terms.required_claims
     if mutation is None:
@@ -117,7 +118,7 @@ def _claim_of(action: str) -> str:
 
 
 def check_use_evidence(turn: Turn) -> Iterator[Finding]:
-    """Check that a session or trajectory is named, and each input comes from a consumed result or a cited witness."""
+    """Check that the evidence names a session or trajectory, and that consumed results or witnesses give each input."""
     mutation, evidence = turn.evidence.mutation, turn.evidence
     if mutation is None:
         return

@@ -104,7 +104,7 @@ def check_use_shape(turn: Turn) -> Iterator[Finding]:
 
 
 def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
-    """Check that every called tool is on each allow-list and in the catalogue, and is the required one, if any."""
+    """Check that every called tool is on each allow-list, in the catalogue, and the required tool, if there is one."""
     policy = turn.call.tool_policy
     lists = []  # (title, tool names)
     if policy is not None and policy.allowed_tools is not None:
@@ -126,7 +126,7 @@ def check_allowed_tools(turn: Turn) -> Iterator[Finding]:
 
 
 def check_blocked_calls(turn: Turn) -> Iterator[Finding]:
-    """Check that a call that a guardrail blocked has no ``ok`` result. A block without a call id blocks all calls."""
+    """Check that a call that a guardrail blocked has no result ``ok``. A block without a call id blocks all calls."""
     for decision in turn.evidence.guardrail_decisions or ():
         if decision.stage != "pre_flight" or decision.outcome != "block":
             continue
@@ -157,7 +157,7 @@ def check_expected_digests(turn: Turn) -> Iterator[Finding]:
 
 
 def check_discovery(turn: Turn) -> Iterator[Finding]:
-    """Check that a deferred tool was found by a search over the pinned catalogue, and called by the name found."""
+    """Check that a search of the pinned catalogue found each deferred tool, and that the call has the resolved name."""
     for row in turn.evidence.tool_requests:
         search = row.search_ref
         if search is None:
@@ -194,7 +194,7 @@ def check_callers(turn: Turn) -> Iterator[Finding]:
 
 
 def check_caller_edges(turn: Turn) -> Iterator[Finding]:
-    """Check that each caller edge leads from a requested program to the call of its row, and none is missing."""
+    """Check that each caller edge leads from a requested program to the call of its row, and no edge is missing."""
     for call_id, edge in turn.caller_edges.items():
         where, parent = row_pointer("toolResults", call_id), edge.parent_tool_call_id
         if parent == call_id or parent not in turn.requests or turn.requests[parent].tool_kind != PROGRAM:
@@ -208,7 +208,7 @@ def check_caller_edges(turn: Turn) -> Iterator[Finding]:
 
 
 def check_width(turn: Turn) -> Iterator[Finding]:
-    """Check that the turn has no more parallel branches than the policy allows, and at its end as many as expected."""
+    """Check that the turn has at most the allowed number of parallel branches, and at its end the expected number."""
     policy = turn.call.parallel_policy
     if policy is None:
         return
@@ -259,7 +259,7 @@ def _find_unmatched(turn: Turn) -> Iterator[Finding]:
 
 
 def check_truncation(turn: Turn) -> Iterator[Finding]:
-    """Check that payloads are within the budget, and a truncation is recorded as the policy requires."""
+    """Check that payloads are within the budget, and that truncations are recorded as the policy requires."""
     constraints = turn.constraints.truncation_constraints
     call_policy = turn.call.tool_response_truncation_policy
     limits = [
@@ -267,7 +267,7 @@ def check_truncation(turn: Turn) -> Iterator[Finding]:
         for terms in (constraints, call_policy)
         if terms is not None and (terms.max_bytes, terms.marker, terms.strategy) != (None, None, None)
     ]
-    # If the constraints set limits, and the runtime attests nothing, the checks below decide.
+    # If the constraints set limits, and the runtime does not attest validity, the checks below decide.
     checks_decide = constraints in limits and constraints.valid is None
     if constraints.required and constraints.valid is not True and not checks_decide:
         yield classes.TRUNCATION.at("truncationConstraints", "valid truncation is required, and not attested")

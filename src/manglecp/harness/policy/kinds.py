@@ -4,7 +4,7 @@ A document is passed to a turn in one of three ways: *inline* (a field of the ca
 holds its digest, and ``policyDocuments`` the document, which is hashed again when the turn is judged) or *derived*
 (:mod:`.package` computes fields or constraints from it).
 
-An inconsistent package is rejected when it is read; otherwise every turn under it would be blocked.
+An inconsistent package is rejected when it is read, because it would block every turn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Contradictions: TypeAlias = Iterator[tuple[str, str]]  # (JSON pointer into the 
 @dataclass(frozen=True, slots=True)
 class DocumentKind:
     name: str  # the name of the file, without its extension
-    decides: str  # what the document decides, for the reference
+    decides: str  # what the document determines, for the reference page
     inline_field: str | None = None  # the field of the call spec that holds the document
     digest_field: str | None = None  # the field of the call spec that holds the digest of the document
     document_name: str | None = None  # the name of the document in ``policyDocuments``
@@ -62,8 +62,8 @@ def _check_tools(policy: Document, documents: Documents) -> Contradictions:
 def _check_deferral(policy: Document, documents: Documents) -> Contradictions:
     if conflicting_tools := set(policy["eager"]) & set(policy["deferred"]):
         yield "/deferred", f"{', '.join(sorted(conflicting_tools))} cannot be both eager and deferred"
-    for part in ("eager", "deferred"):
-        yield from _find_unknown_tools(policy[part], f"/{part}", documents)
+    for member in ("eager", "deferred"):
+        yield from _find_unknown_tools(policy[member], f"/{member}", documents)
 
 
 def _check_observability(policy: Document, _: Documents) -> Contradictions:
@@ -122,7 +122,7 @@ _CONTROL_DOCUMENTS: Final = {
     "observabilityMode": "observability",
     "riskTier": "risk-tiers",
 }
-"""The document that a required control needs."""
+"""The documents that required controls need, by control."""
 
 
 def _check_governance(policy: Document, documents: Documents) -> Contradictions:

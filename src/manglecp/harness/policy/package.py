@@ -1,8 +1,9 @@
 """A policy package: its files, and the call spec fields and constraints that it supplies to a turn.
 
 A package is ``package.toml`` (name and version) and one TOML or JSON file per document, named after its kind
-(:mod:`.kinds`). Its digest, ``governancePolicyDigest``, is that of its *inventory*: name, version and the digest of
-each document. A document may contain its own digest as ``policyDigest``, which is compared and removed on reading.
+(:mod:`.kinds`). The digest of a package, ``governancePolicyDigest``, is the digest of its *inventory*: name, version
+and the digest of each document. A document may contain its own digest as ``policyDigest``; the digest is compared and
+removed when the document is read.
 
 The built-in package ``observe`` is for turns without a package. It sets no ``activePolicyDigest`` for mutations, so
 every mutation is refused with ``mutation.policy_digest_mismatch``.
@@ -27,11 +28,11 @@ from manglecp.harness.policy.kinds import KINDS, check_consistency
 from manglecp.harness.policy.schemas import Problems, read_document
 
 NORMALIZER_ID: Final = "premath.harness.typestate_normalized.v2"
-"""Names the rules by which the harness normalises evidence."""
+"""The id of the rules by which the harness normalises evidence."""
 
 
 def call_id(session_id: str, turn_index: int, model_ref: str, prompt_digest: str) -> str:
-    """Return the id of a turn; it depends on these parameters alone."""
+    """Return the id of a turn, which depends on these parameters alone."""
     key = {"modelRef": model_ref, "promptDigest": prompt_digest, "sessionId": session_id, "turnIndex": turn_index}
     return "turn1_" + hashlib.sha256(canonical(key)).hexdigest()
 
@@ -40,8 +41,8 @@ class HarnessCall(NamedTuple):
     """A call that the harness made itself, such as the command of ``manglecp harness work``."""
 
     tool: str
-    content: Any  # the result, or the message of the error
-    ref: str | None = None  # the mutation input that the result becomes; None if it is only observed
+    content: Any  # the result, or an error message
+    ref: str | None = None  # the reference under which a mutation uses the result; None if the result is only observed
     input: Any = None
     error: str | None = None  # an error code
 
@@ -209,7 +210,7 @@ class PolicyPackage:
     def governance_profile(
         self, pinned: str | None, risk_tier: str | None = None, approval_ref: str | None = None
     ) -> dict[str, Any]:
-        """Return the governance of the turn: policy provenance, trace mode and risk tier."""
+        """Return the governance profile of a turn: policy provenance, trace mode and risk tier."""
         profile: dict[str, Any] = {
             "claimId": GOVERNANCE_CLAIM_ID,
             "claimed": True,
@@ -272,12 +273,12 @@ class PolicyPackage:
 
 
 def pick(document: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return the members of these names that the document has."""
+    """Return the members of the document that have these names."""
     return {name: document[name] for name in names if name in document}
 
 
 def _copy(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a deep copy: a caller that changes it does not change the package."""
+    """Return a deep copy, so that a caller cannot change the package."""
     json_copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return json_copy
 
@@ -293,7 +294,7 @@ _MANIFEST: Final = "package"
 
 
 def read_package(files: Mapping[str, bytes]) -> PolicyPackage:
-    """Return the package of these files (contents by file name). Raises :class:`.PolicyError`."""
+    """Return the package of ``files``, contents by file name. Raises :class:`.PolicyError`."""
     problems = Problems()
     decoded_documents: dict[str, Any] = {}
     places: dict[str, FileLocation] = {}
@@ -329,7 +330,7 @@ def _validate(
 ) -> PolicyPackage:
     """Return the package of decoded documents. Raises :class:`.PolicyError`.
 
-    A document in ``places`` only is not missing: its file could not be decoded, and ``problems`` has the reason.
+    A document that only ``places`` has is not missing: its file could not be decoded, and ``problems`` has the reason.
     """
     contents: dict[str, Any] = {}
     for name, content in decoded_documents.items():
@@ -339,7 +340,7 @@ def _validate(
     for name in (_MANIFEST, *(kind.name for kind in KINDS.values() if kind.required)):
         if name not in places:
             problems.add(FileLocation(name), "the document is missing")
-    problems.raise_if_any()  # consistency is checked on valid documents only
+    problems.raise_if_any()  # the consistency of invalid documents is not checked
     manifest = contents.pop(_MANIFEST)
     check_consistency(contents, places, problems)
     problems.raise_if_any()
@@ -383,7 +384,7 @@ def _remove_own_digest(content: Any, place: FileLocation, problems: Problems) ->
     try:
         expected_digest = "pol1_" + hashlib.sha256(canonical(document)).hexdigest()
     except Uncanonical:
-        return document  # its shape reports the problem
+        return document  # the validation against the schema reports the problem
     if content["policyDigest"] != expected_digest:
         problems.add(place / "policyDigest", f"the digest of the document is {expected_digest}")
     return document

@@ -1,13 +1,13 @@
 """The pin of the policy package in force, and its change: a promotion, which is a turn with a mutation.
 
-A pin holds the documents of a package with all digests and a hash-chained history; reading a pin recomputes all hashes.
-* The *pinned* package judges the promotion: its thresholds, required attacks, risk tiers and mutation policy apply, and
-  in addition the thresholds of the candidate.
+A pin holds the documents of a package with all digests, and a hash-chained history; a reader recomputes all hashes.
+* The rules of the *pinned* package apply to the promotion: its thresholds, required attacks, risk tiers and mutation
+  policy. The thresholds of the candidate apply in addition.
 * Reports, instruction and approval name the candidate by digest; instruction and approval are valid once. A report that
   does not apply (see :func:`inapplicable_reports`) is withheld from the checks, which then refuse the promotion.
 * If the candidate defers or filters tools differently, the evaluation must compare accuracy and token counts.
-* The turn has one call per document that it reads. It depends on no clock or randomness, so its witness can be
-  recomputed from the reports.
+* The turn has one call for each document that it reads. It depends neither on a clock nor on randomness, so its witness
+  can be recomputed from the reports.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def candidate_ref(package: PolicyPackage) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ValueChange:
-    """One changed value of a document; None if absent."""
+    """One changed value of a document; None stands for an absent value."""
 
     pointer: str
     before: Any
@@ -110,7 +110,7 @@ class Pin:
         return compare_packages(self.package, package)
 
     def promoted(self, package: PolicyPackage, ready: MutationReady, *, at: str) -> Pin:
-        """Return the pin of another package, authorised by a promotion turn under this pin; spends ``ready``.
+        """Spend ``ready``, the right of a promotion turn under this pin, and return the pin of another package.
 
         Raises :class:`.WrongMutation` if the turn was made under another pin, or is for another package.
         """
@@ -326,7 +326,7 @@ def ready_to_promote(pin: Pin, candidate: PolicyPackage, reports: Reports) -> Mu
     document = _PromotionTurn(pin, candidate, reports).document()
     try:
         return replay_turn(document)
-    except TurnBlocked as blocked:  # it has the findings of the first blocked state only; raise those of all states
+    except TurnBlocked as blocked:  # has the findings of the first blocked state only
         raise TurnBlocked(blocked.state, judge(document).findings) from None
 
 
@@ -414,7 +414,7 @@ class _PromotionTurn:
             profile["evalGate"] = {**pick(evaluation, "passed", "metrics"), "thresholds": thresholds}
             refs = ["datasetLineageRef", "graderConfigLineageRef", "metricThresholdsRef"]
             if "profileRef" in (self._gate("eval-gate") or {}):
-                refs.append("profileRef")  # otherwise there is no benchmark to compare the profile with
+                refs.append("profileRef")  # without a profileRef of the gate, no benchmark is required
             profile["evalEvidence"] = pick(evaluation, *refs)
         if "redTeam" not in self.withheld_reports:
             red_team = self.reports.red_team

@@ -1,8 +1,7 @@
-"""Validation of policy documents against ``documents.json``, and the problems that are reported.
+"""Validation of policy documents against ``documents.json``, and the collection of their problems.
 
-Before its validation a document is normalised: texts are trimmed, and words are spelt as in their vocabulary. After
-it, lists that are sets are sorted and deduplicated, so that equivalent documents have the same digest. Defaults are
-not added.
+Before the validation, texts are trimmed, and words are spelt as in their vocabulary. After the validation, lists that
+are sets are sorted and deduplicated, so that equivalent documents have the same digest. Defaults are not added.
 """
 
 from __future__ import annotations
@@ -73,13 +72,13 @@ class Problems:
 
 
 Complete: TypeAlias = Callable[[dict[str, Any], FileLocation, Problems], None]
-"""Adds to a valid document what follows from it."""
+"""Adds computed members to a valid document."""
 
 
 def read_document(
     kind: str, value: Any, place: FileLocation, problems: Problems, complete: Complete = lambda *_: None
 ) -> Any:
-    """Return the normalised document of a kind in ``documents.json``; if a problem is added, it is not usable."""
+    """Return the normalised document of a kind in ``documents.json``. It is invalid if a problem is added."""
     try:
         check_canonical(value)
     except Uncanonical as uncanonical:
@@ -133,7 +132,7 @@ def _spell(value: Any, schema: Schema) -> Any:
 
 
 def _arrange(value: Any, schema: Schema, place: FileLocation, problems: Problems) -> Any:
-    """Return the valid document with its sets in order; add a problem for two entries with one key."""
+    """Return the valid document with sorted sets; add a problem for two entries with the same key."""
     if isinstance(value, dict):
         parts = ((name, part, _member_schema(schema, name)) for name, part in value.items())
         return {name: _arrange(part, inner, place / name, problems) for name, part, inner in parts}
@@ -188,7 +187,7 @@ def _report(error: Any, schema: Schema, place: FileLocation, problems: Problems)
         )
         problems.add(place, f"{_TYPE_NAMES[kind.types[0]]} belongs here, not {name}")
     elif kind.name == "enum":
-        if isinstance(value, str):  # otherwise the type is wrong, too
+        if isinstance(value, str):  # for another type, the error of the keyword type is reported
             problems.add_unknown(place, "the word", value, kind.options)
     elif kind.name == "propertyNames":
         problems.add(place, "a name consists of ASCII characters and is not blank")

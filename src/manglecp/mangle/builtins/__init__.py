@@ -1,8 +1,9 @@
 """Built-in functions, predicates and reducers.
 
-Each is an entry of one of three tables: name, types (as Mangle type text, which the checker and the reference page
-read) and body. An entry is a pure function of its arguments and the evaluation time. It accepts values of any kind, and
-raises only :class:`~manglecp.mangle.errors.ValueFault`, whose text names the entry, the value and what was expected.
+Each built-in is an entry of one of three tables: name, types (as Mangle type text, which the checker and the reference
+page read) and body. The body is a pure function of the arguments and the evaluation time. It accepts values of any
+kind, and raises only :class:`~manglecp.mangle.errors.ValueFault`, whose text names the built-in, the value and the
+expected type.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Whole seconds use ``datetime``, which is exact; nanoseconds are separate integers, never a float. Zones come from the
 ``tzdata`` distribution, not from the machine, so that programs are portable. An ambiguous local time means the first of
-its two instants; a local time in a gap uses the offset before the change: 02:30 in a gap from 02:00 to 03:00 is 03:30.
+its two instants. A local time in a gap uses the offset before the change: 02:30 in a gap from 02:00 to 03:00 is 03:30.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SECOND: Final = 1_000_000_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 
-# Nanoseconds per unit of `fn:time:trunc`. A `/day` has 24 hours here, because it is in UTC; in CIVIL_UNITS it is local.
+# Nanoseconds per unit of `fn:time:trunc`. A `/day` is in UTC and has 24 hours; in CIVIL_UNITS it is in local time.
 FIXED_UNITS: Final = {
     "/day": 24 * HOUR,
     "/hour": HOUR,
@@ -28,7 +28,7 @@ FIXED_UNITS: Final = {
     "/microsecond": 1_000,
     "/nanosecond": 1,
 }
-# By unit, the length of a formatted instant: how many characters of 2024-02-29T23:45:06.789000000 it has.
+# By unit: how many characters of 2024-02-29T23:45:06.789000000 a formatted instant has.
 FORMAT_LENGTHS: Final = {
     "/year": 4,
     "/month": 7,
@@ -170,7 +170,7 @@ def format_instant(ns: int, tz: ZoneInfo, unit: str) -> str:
 def _offset_text(seconds: int) -> str:
     if seconds == 0:
         return "Z"
-    minutes = abs(seconds) // 60  # local mean times before 1900 had odd seconds, which RFC 3339 cannot express
+    minutes = abs(seconds) // 60  # offsets before 1900 may have seconds, which RFC 3339 cannot express
     sign = "-" if seconds < 0 and minutes else "+"
     return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}"
 
@@ -192,7 +192,7 @@ def _day_start(day: date, tz: ZoneInfo) -> int:
     start = _unix_seconds(midnight)
     if _local_time(start, tz).replace(tzinfo=None) == midnight.replace(tzinfo=None):
         return start
-    # The clocks went forward over midnight. In this gap fold=1 gives an instant before the change, fold=0 one after it.
+    # The clocks skipped midnight. In such a gap, fold=1 gives an instant before the change, fold=0 an instant after it.
     before, after = _unix_seconds(midnight.replace(fold=1)), start
     while after - before > 1:
         middle = (before + after) // 2

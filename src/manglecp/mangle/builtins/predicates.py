@@ -1,6 +1,7 @@
 """Built-in predicates: comparisons, tests of texts and intervals, and matches that destructure values.
 
-A match fails for a value of another kind; a comparison or a pattern with a value of a wrong kind raises ValueFault.
+A match fails for a value of another kind. A comparison with a value of the wrong kind, or a pattern that is not a
+string, raises ValueFault.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FAILS: Final = ()
 
 
 def _test(op: str, params: tuple[str, ...], holds: Callable[..., bool], doc: str) -> Predicate:
-    """Make a predicate without outputs; ``holds`` gets the name, for messages, and the arguments."""
+    """Return a predicate without outputs. ``holds`` gets the name of the predicate, for messages, and the arguments."""
 
     def solve(args: tuple[Value, ...]) -> Solutions:
         return _HOLDS if holds(op, *args) else _FAILS
@@ -31,7 +32,8 @@ def _test(op: str, params: tuple[str, ...], holds: Callable[..., bool], doc: str
     return Predicate(op, "+" * len(params), params, solve, doc)
 
 
-# By kind, the key by which values are compared. Floats compare as IEEE doubles: every comparison with NaN is false.
+# By kind: a function that returns the Python value by which values are compared.
+# Floats compare as IEEE doubles: every comparison with NaN is false.
 _COMPARISON_KEYS: Final[dict[type, Callable[[Any], Any]]] = {
     int: lambda value: value,
     Float: lambda value: value.value,
@@ -120,16 +122,16 @@ def _enumerate(args: tuple[Value, ...]) -> Solutions:
 
 def _match_path(args: tuple[Value, ...]) -> Solutions:
     value, path = args
-    found: Value | None = value
+    current: Value | None = value
     for step in path.items if isinstance(path, List) else (None,):
-        if found is None or step is None:
+        if current is None or step is None:
             return _FAILS
-        found = _step(found, step)
-    return _FAILS if found is None else ((found,),)
+        current = _step(current, step)
+    return _FAILS if current is None else ((current,),)
 
 
 def _step(value: Value, step: Value) -> Value | None:
-    """Return the element at an index, the value of a key or the field of a label; None if the value has none."""
+    """Return the element of a list, the value of a map or the field of a struct at ``step``; None without one."""
     if isinstance(value, List):
         return value.items[step] if type(step) is int and 0 <= step < len(value.items) else None
     return value.get(step) if isinstance(value, Map | Struct) else None
@@ -153,7 +155,7 @@ Ends = tuple[int, int]  # first and last point of a closed interval
 
 
 def _relation(holds: Callable[[Ends, Ends], bool]) -> Callable[..., bool]:
-    """Make a relation of two pairs of times or numbers, as closed intervals."""
+    """Return a test of two closed intervals, each a pair of times or of numbers."""
 
     def body(op: str, left: Value, right: Value) -> bool:
         match left, right:

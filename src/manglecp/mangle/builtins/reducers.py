@@ -1,7 +1,7 @@
-"""Reducers over rows of a group, and the same folds over the elements of a list.
+"""Reducers of the rows of a group, and folds of the elements of a list, such as ``fn:sum`` for both.
 
-Rows are unordered, so reducers add floats and collect lists in the order of the values, and an error names the least
-of several invalid values. Floats of a list are added in the order of the list.
+Rows are unordered. Therefore reducers add floats and collect lists in the order of the values, and an error names the
+least invalid value. The floats of a list are added in the order of the list.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Kind = TypeVar("_Kind")
 
 
 def _require(kind: type[_Kind], op: str, values: Sequence[Value]) -> list[_Kind]:
-    """Return the values if all have this kind. Raises ValueFault, which names the least value of another kind."""
+    """Return the values if all are of this kind. Raises ValueFault, which names the least value of another kind."""
     fitting: list[_Kind] = []
     faulty: list[Value] = []
     for value in values:
@@ -55,7 +55,7 @@ def _require(kind: type[_Kind], op: str, values: Sequence[Value]) -> list[_Kind]
 def _extreme(
     pick: Callable[..., Value], kind: type, default: Value, key: Callable[[Any], int] | None = None
 ) -> Callable[[str, Sequence[Value]], Value]:
-    """Return a fold with ``pick`` (min or max); ``default`` is its result for no values."""
+    """Return a fold that applies ``pick`` (min or max); without values, the fold returns ``default``."""
     return lambda op, values: pick(_require(kind, op, values), key=key, default=default)
 
 
@@ -129,7 +129,7 @@ def _pick_any(rows: Rows) -> Value:
 def _collect_to_map(rows: Rows) -> Value:
     entries: dict[Value, Value] = {}
     for key, value in sorted(rows, key=lambda row: order_key(row[1])):
-        entries.setdefault(key, value)  # values come in order, so the first one of a repeated key is the least
+        entries.setdefault(key, value)  # of a repeated key, the first value is the least
     return Map(tuple(entries.items()))
 
 

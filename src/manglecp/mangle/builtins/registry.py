@@ -1,7 +1,7 @@
-"""The three kinds of entries of the built-in tables, and functions that check the kinds of arguments.
+"""The three kinds of built-ins (functions, predicates, reducers), and functions that check the kinds of arguments.
 
-Types are Mangle type text: ``fn:List(X)``, where a capital letter is a type variable of the entry. ``op`` is always the
-name of a built-in, for messages.
+Types are Mangle type text: in ``fn:List(X)``, the capital letter is a type variable of the built-in. ``op`` is always
+the name of a built-in, for messages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from manglecp.mangle.values import (
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """``fn:…``: computes one value from its arguments and the evaluation time."""
+    """A function ``fn:…``, which computes one value from its arguments and the evaluation time."""
 
     name: str
     params: tuple[str, ...]  # types
@@ -40,7 +40,7 @@ class Function:
     call: Callable[[tuple[Value, ...], int], Value]  # maps arguments and evaluation time (ns) to the result
     doc: str
     rest: str | None = None  # type of any further arguments
-    even: bool = False  # whether the number of arguments is even: keys and values in turn
+    even: bool = False  # whether the number of arguments has to be even: keys and values alternate
 
     def accepts(self, count: int) -> bool:
         return _accepts(self.params, self.rest, count) and not (self.even and count % 2)
@@ -48,9 +48,9 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """``:…``: maps the arguments with mode ``+`` to all solutions for those with mode ``-``.
+    """A predicate ``:…``, which maps its arguments of mode ``+`` to all solutions for its arguments of mode ``-``.
 
-    A test has only ``+``: it returns the empty solution if it holds, and no solution otherwise.
+    A test has only arguments of mode ``+``. It returns the empty solution if it holds, and otherwise no solution.
     """
 
     name: str
@@ -62,9 +62,10 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """``fn:…`` after ``do fn:group_by``: computes one value from the unordered rows of a group.
+    """A reducer ``fn:…`` after ``do fn:group_by``, which computes one value from the unordered rows of a group.
 
-    Each row is a tuple of the argument values of one solution of the body; without arguments, of all its bindings.
+    Each row belongs to one solution of the body, and has the values of the reducer's arguments. For a reducer without
+    arguments, the row has the values of all variables.
     """
 
     name: str
@@ -116,7 +117,7 @@ _Inner = TypeVar("_Inner")
 
 
 def _reader(kind: type[_Kind], expected: str) -> Callable[[str, Value], _Kind]:
-    """Return a function that returns a value of one kind, and raises a fault for others."""
+    """Return a function that returns its argument if that is of one kind, and raises ValueFault otherwise."""
 
     def read(op: str, value: Value) -> _Kind:
         if type(value) is not kind:

@@ -40,7 +40,7 @@ def _mult(op: str, *args: Value) -> Value:
 
 def _div(op: str, first: Value, *divisors: Value) -> Value:
     result = number(op, first)
-    if not divisors:  # 1/first, cut toward zero; but 0 for -1, as in the Go implementation
+    if not divisors:  # the inverse, cut toward zero; for -1 it is 0, as in the Go implementation
         if result == 0:
             raise _zero_divisor_fault(op, first)
         return 1 if result == 1 else 0
@@ -50,7 +50,7 @@ def _div(op: str, first: Value, *divisors: Value) -> Value:
             raise _zero_divisor_fault(op, divisor)
         quotient = abs(result) // abs(denominator)
         result = wrap_int64(quotient if (result < 0) == (denominator < 0) else -quotient)
-        if result == 0:  # the result stays 0: further divisors are not checked, not even for zero
+        if result == 0:  # further divisors, even zero, would not change the result, so they are not checked
             return 0
     return result
 

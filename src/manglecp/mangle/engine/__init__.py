@@ -1,6 +1,6 @@
 """The engine: rules compiled to Python, evaluated semi-naively and incrementally over a prepared base.
 
-Every result equals that of the naive evaluator over all facts together.
+Every result equals the result of the naive evaluator for the same facts.
 """
 
 from manglecp.mangle.engine.base import Base, evaluate

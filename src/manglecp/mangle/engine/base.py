@@ -1,4 +1,4 @@
-"""A program with server facts, evaluated once; requests are evaluated on top of the result."""
+"""A base: the result of a program with server facts, evaluated once, to which each request adds its facts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Value
 class Base:
     """The least model of a program and the facts of a server. Immutable and thread-safe.
 
-    Rules that depend on the evaluation time are left out: each request evaluates them.
+    Rules that depend on the evaluation time are not evaluated for the base: each request evaluates them.
     """
 
     compiled: CompiledProgram
@@ -62,32 +62,32 @@ class Base:
         """Evaluate the program. ``externals`` implement external predicates; ``check`` as in :meth:`evaluate`."""
         check_names(externals or {}, program.predicates)
         compiled = CompiledProgram(program, profile)
-        given = compiled.intake.by_predicate(facts, check)
-        _add_program_facts(given, compiled, (f for f in program.facts if not compiled.is_volatile_fact(f)), now=0)
+        given_facts = compiled.intake.by_predicate(facts, check)
+        _add_program_facts(given_facts, compiled, (f for f in program.facts if not compiled.is_volatile_fact(f)), now=0)
         evaluation = Evaluation(compiled, Layer(compiled), now=0, limits=limits or Limits(), volatile=False)
-        evaluation.run(given)
+        evaluation.run(given_facts)
         return cls(compiled, evaluation.freeze(), externals or {})
 
     def evaluate(
         self, facts: Iterable[Fact] = (), *, now: int | None = None, check: bool = True, limits: Limits | None = None
     ) -> Result:
-        """Evaluate a request, as if all facts had been evaluated together at the instant ``now``.
+        """Evaluate the facts of a request together with those of the base, at the instant ``now``.
 
-        ``now`` is in nanoseconds since 1970, by default the clock. ``check=False`` skips the check against declared
-        bounds.
+        ``now`` is in nanoseconds since 1970, by default the present time. With ``check=False``, facts are not checked
+        against the declarations.
         """
         now = time.time_ns() if now is None else now
         if type(now) is not int or not INT_MIN < now < INT_MAX:
             raise ValueError("now is an integer: nanoseconds since 1970")
-        given = self.compiled.intake.by_predicate(facts, check)
-        _add_program_facts(given, self.compiled, self.compiled.volatile_facts, now)
+        given_facts = self.compiled.intake.by_predicate(facts, check)
+        _add_program_facts(given_facts, self.compiled, self.compiled.volatile_facts, now)
         evaluation = Evaluation(self.compiled, self.layer, now, limits or Limits(), externals=self.externals)
-        return _run(evaluation, given)
+        return _run(evaluation, given_facts)
 
     def with_facts(
         self, add: Iterable[Fact] = (), remove: Iterable[Fact] = (), *, check: bool = True, limits: Limits | None = None
     ) -> Base:
-        """Return another base with facts added and removed. Only given facts can be removed."""
+        """Return another base with given facts added and removed; a derived fact cannot be removed."""
         intake = self.compiled.intake
         evaluation = Evaluation(self.compiled, self.layer, now=0, limits=limits or Limits(), volatile=False)
         evaluation.run(intake.by_predicate(add, check), intake.by_predicate(remove, check))
@@ -105,21 +105,21 @@ def evaluate(
     """Evaluate the program at the instant ``now`` (ns), with compiled rules over an empty base."""
     compiled = compiled or CompiledProgram(program)
     evaluation = Evaluation(compiled, Layer(compiled), now, limits or Limits(), externals=externals)
-    given: dict[int, set[FactTuple]] = {}
-    _add_program_facts(given, compiled, program.facts, now)
-    return _run(evaluation, given)
+    given_facts: dict[int, set[FactTuple]] = {}
+    _add_program_facts(given_facts, compiled, program.facts, now)
+    return _run(evaluation, given_facts)
 
 
 def _add_program_facts(
-    given: dict[int, set[FactTuple]], compiled: CompiledProgram, facts: Iterable[GivenFact], now: int
+    given_facts: dict[int, set[FactTuple]], compiled: CompiledProgram, facts: Iterable[GivenFact], now: int
 ) -> None:
     for fact in facts:
         args, interval = evaluate_given(fact, compiled.program.predicates[fact.key], now)
-        given.setdefault(compiled.ids[fact.key], set()).add(args if interval is None else (*args, *interval))
+        given_facts.setdefault(compiled.ids[fact.key], set()).add(args if interval is None else (*args, *interval))
 
 
-def _run(evaluation: Evaluation, given: dict[int, set[FactTuple]]) -> Result:
-    evaluation.run(given)
+def _run(evaluation: Evaluation, given_facts: dict[int, set[FactTuple]]) -> Result:
+    evaluation.run(given_facts)
     if evaluation.compiled.constrained:
         check_constraints(evaluation)
     return Result(evaluation)

@@ -1,8 +1,8 @@
 """Code generation: rules as nested loops over hash indexes.
 
-A rule has one function over all facts, and one per premise that may read the delta. A function reads relations through
-views, and adds facts to the head's view or collects rows for a transform. It is specialised for the layers that hold
-facts (base, overlay); variants for other layers are generated when they are needed.
+A rule has one function over all facts, and one for each premise that may read the delta. A function reads relations
+through views, and adds facts to the view of the head or collects rows for a transform. Each function is specialised for
+the layers of its relations that hold facts (base, overlay); variants for other layers are generated on demand.
 
 No value of a program becomes source text: constants, functions and predicates are passed in a namespace.
 """
@@ -35,21 +35,21 @@ from manglecp.mangle.printer import INFIX
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value, wrap_int64
 
 Ending: TypeAlias = OneOf["head", "fact", "row", "variables", "exists"]
-"""What a function does with a row: add the head's fact; collect in ``rows`` the fact, the row, or the values of some
-variables; or report that a row exists whose head holds at some instant."""
+"""What a function does with a row: add the fact of the head to its view; collect in ``rows`` the fact, the row, or the
+values of some variables; or append True to ``rows`` for the first row whose head holds at some instant."""
 
 _KnownColumns: TypeAlias = list[tuple[int, str]]  # column, and expression of the value that it must have
 
 GROWING_SIZE: Final = 1_000_000  # assumed size of a relation that is still growing
-MAX_LOOPS: Final = 18  # Python refuses more than 20 nested blocks; two are spare
+MAX_LOOPS: Final = 18  # Python refuses more than 20 nested blocks; two are left for other statements
 
-# By kind, the attribute by which values are compared, as a suffix of the expression of a value.
+# By kind: the suffix of an expression that gives the attribute by which values are compared.
 _SUFFIX: Final = {"number": "", "string": "", "name": ".text", "time": ".ns", "duration": ".ns", "float64": ".value"}
 _ARITHMETIC: Final = {"fn:plus": " + ", "fn:minus": " - ", "fn:mult": " * "}
 
 
 def instant(value: Value) -> int:
-    """Convert a bound variable in an annotation to an instant; numbers are nanoseconds."""
+    """Return the instant in nanoseconds of a variable's value in an annotation: a time, or a number of nanoseconds."""
     if isinstance(value, Time):
         return value.ns
     if type(value) is int:
@@ -101,8 +101,8 @@ class Code:
     ids: Mapping[syntax.Key, int]  # the number of each predicate
     temporal: Sequence[bool]  # whether each predicate is temporal, by number
     views: Sequence[View]  # the view of each predicate, by number
-    growing: Collection[syntax.Key] = field(default=(), kw_only=True)  # predicates that gain facts during the call
-    either_state: bool = field(default=False, kw_only=True)  # read facts of the old and the new state; skip negations
+    growing: Collection[syntax.Key] = field(default=(), kw_only=True)  # predicates to which the function may add facts
+    either_state: bool = field(default=False, kw_only=True)  # read facts of the old and new state; leave out negations
     lines: list[str] = field(default_factory=list, init=False)
     prologue: dict[str, str] = field(default_factory=dict, init=False)  # assignments before the loops, by name
     namespace: dict[str, Any] = field(default_factory=dict, init=False)  # global names
@@ -132,7 +132,7 @@ class Code:
         self.write(f"    {'continue' if self.open_loops else 'return'}")
 
     def global_name(self, value: Any, prefix: str) -> str:
-        """Return the name under which the function receives a value."""
+        """Return the name of a value in the namespace of the function; add the value if it is new."""
         for name, other in self.namespace.items():
             if other is value and name.startswith(prefix):
                 return name
@@ -145,12 +145,12 @@ class Code:
         return f"{prefix}{self.temporary_count}"
 
     def local_name(self, name: str, source: str) -> str:
-        """Return ``name``, to which the function assigns the expression ``source`` at its start."""
+        """Return ``name``; the function assigns the expression ``source`` to that name before its loops."""
         self.prologue.setdefault(name, f"{name} = {source}")
         return name
 
     def facts(self, key: syntax.Key, layer: str) -> str:
-        """Return a name for the facts of one layer: o the overlay, b the base, r the facts removed from the base."""
+        """Return a name for the facts of a layer: ``o`` overlay, ``b`` base, ``r`` facts removed from the base."""
         i = self.ids[key]
         attribute = {"o": "facts", "b": "base.facts", "r": "removed"}[layer]
         return self.local_name(f"{layer}{i}", f"views[{i}].{attribute}")
@@ -207,7 +207,7 @@ class Generator(Code):
     rule_steps: RuleSteps
     _: KW_ONLY
     delta: int | None = None  # position of the premise that reads the delta
-    recursive: bool = False  # whether the head collects new facts in rounds
+    recursive: bool = False  # whether facts of the head are collected in rounds
     grouped: Collection[syntax.Key] = ()  # predicates that are stored as a GroupedView
     ending: Ending = "head"
     preset: tuple[str, ...] = ()  # variables whose values the caller passes in the tuple ``known``
@@ -215,7 +215,7 @@ class Generator(Code):
     built: tuple[int, ...] = ()  # columns of the head whose size is counted
     name: str = "rule"
     bound: dict[str, str] = field(default_factory=dict, init=False)  # expressions of bound variables
-    set_variable: str | None = field(default=None, init=False)  # stands for a set of values, see _find_set_variable
+    set_variable: str | None = field(default=None, init=False)  # stands for a set of values; see _find_set_variable
     inference: KindInference = field(init=False)
 
     def size(self, key: syntax.Key) -> int:
@@ -292,7 +292,7 @@ class Generator(Code):
         return f"{self.global_name(function.call, 'F')}({tuple_text([self.expression(a) for a in term.args])}, now)"
 
     def bind(self, name: str, expression: str) -> None:
-        """Write the assignment of an expression to a variable; for ``_``, only evaluate it, because it may raise."""
+        """Write an assignment to a variable; for ``_`` write the expression alone, because its evaluation may raise."""
         if name == "_":
             self.write(expression)
             return
@@ -322,7 +322,7 @@ class Generator(Code):
         known_columns: _KnownColumns = []
         targets: list[str] = []  # targets of the loop, one per column
         new_variables: list[tuple[str, str]] = []  # names and targets
-        checks: list[tuple[str, str]] = []  # expressions that have to be equal
+        checks: list[tuple[str, str]] = []  # pairs of expressions that have to be equal
         for column, arg in enumerate(step.literal.atom.args):
             target = "_"
             if isinstance(arg, syntax.Variable) and arg.anonymous:
@@ -398,7 +398,7 @@ class Generator(Code):
                 self.loop(f"for {second} in {seconds}:")
 
     def _scan_set(self, step: Scan, known_columns: _KnownColumns, new_variables: list[Any], targets: list[str]) -> None:
-        """Bind the set of all values of one column; the relation has one other column."""
+        """Bind the set variable to a set of values of one column, for each value of the other column."""
         key = step.literal.atom.key
         i = self.ids[key]
         set_column = 1 if targets[1] == f"v_{self.set_variable}" else 0
@@ -423,7 +423,7 @@ class Generator(Code):
             self.bound[name] = "column" if name == self.set_variable else target
 
     def _timeline_facts(self, step: Scan) -> str | None:
-        """Return the facts by the timeline index; None if the window differs between rows."""
+        """Return an expression that reads facts by the timeline index; None if the window differs between rows."""
         key = step.literal.atom.key
         if not step.temporal or self.layers(key)[:1] not in ("b", "x"):
             return None
@@ -477,7 +477,7 @@ class Generator(Code):
             self.local_name(last, f"clamp(now + {self.global_name(max(offsets), 'K')})")
             return first, last
         ends = ["now"] if len(operator.bounds) == 1 else []
-        is_fixed = True  # the same for all rows
+        is_fixed = True  # whether the window is the same for all rows
         for bound in operator.bounds:
             if isinstance(bound.value, Duration):
                 ends.append(f"window_end({self.global_name(bound.value, 'K')}, now, {sign})")
@@ -504,7 +504,7 @@ class Generator(Code):
         return f"not ({start} <= {first} and {last} <= {end})" if box else f"{start} > {last} or {first} > {end}"
 
     def _evaluate_args(self, literal: syntax.Literal) -> None:
-        """Write function applications as statements: the predicate has no facts, but the functions may raise."""
+        """Write function applications as statements, because they may raise even if the predicate has no facts."""
         for arg in literal.atom.args:
             if isinstance(arg, syntax.Apply):
                 self.write(self.expression(arg))
@@ -628,7 +628,7 @@ class Generator(Code):
         i = self.ids[clause.head.key]
         parts = [self.expression(arg) for arg in clause.head.args]
         if self.is_temporal(clause.head.key):
-            if any(isinstance(arg, syntax.Apply) for arg in clause.head.args):  # which may raise, for any interval
+            if any(isinstance(arg, syntax.Apply) for arg in clause.head.args):  # these may raise, for any interval
                 self.write(f"head = {tuple_text(parts)}")
                 parts = [f"head[{column}]" for column in range(len(parts))]
             parts += ["start", "end"]
@@ -643,7 +643,7 @@ class Generator(Code):
         add = self.local_name("add", f"views[{i}].{'new' if self.recursive else 'facts'}.add")
         target = self.local_name("out", f"views[{i}].{'new' if self.recursive else 'facts'}")
         if self.built:
-            known_facts.append(target)  # so that a fact found twice is weighed once
+            known_facts.append(target)  # so that the parts of a repeated fact are counted once
         if known_facts:
             self.write(f"fact = {fact}")
             self.write(f"if {' and '.join(f'fact not in {facts}' for facts in known_facts)}:")
@@ -695,13 +695,13 @@ class Generator(Code):
     def _write_limit_check(self, condition: str, call: str) -> None:
         """Write a check into the loops: if ``condition`` holds, a limit or deadline has passed, and ``call`` raises.
 
-        It runs after each innermost loop, and in the outer loops too, because rows may never reach the innermost loop.
+        The check runs after the innermost loop and in each outer loop, because rows may never reach the innermost loop.
         """
         if self.open_loops:
             self.lines.append("    " * (self.open_loops - 1) + f"if {condition}:")
             self.lines.append("    " * (self.open_loops - 1) + f"    {call}")
-        for number, (header, depth) in enumerate(self.headers[:-2]):  # the check above stands in the last loop but one
-            first_line = header + 1 + 2 * number  # of the body of the loop; each earlier check added two lines
+        for number, (header, depth) in enumerate(self.headers[:-2]):  # the check above is in the last loop but one
+            first_line = header + 1 + 2 * number  # of the loop body; each earlier check added two lines
             check = ["    " * (depth + 1) + f"if {condition}:", "    " * (depth + 1) + f"    {call}"]
             self.lines[first_line:first_line] = check
 

@@ -26,7 +26,7 @@ from manglecp.mangle.syntax import Apply, Key, Now, TimeBound, Variable
 from manglecp.mangle.transforms import Aggregation
 from manglecp.mangle.values import INT_MAX, INT_MIN, KIND_NAMES, Value
 
-MAX_ERRORS: Final = 100  # diagnostics of given facts in one exception
+MAX_ERRORS: Final = 100  # diagnostics in one exception
 _ALWAYS: Final = (INT_MIN, INT_MAX)
 
 
@@ -85,13 +85,13 @@ class Intake:
         if fact.key not in self.ids:
             return _problem(fact, *unknown_predicate(*fact.key, self.ids))
         for number, arg in enumerate(args, 1):
-            place = f"argument {number} of {name}"
+            which = f"argument {number} of {name}"
             if type(arg) not in KIND_NAMES:
-                return _problem(None, f"{place} is a Python {type(arg).__name__}, not a value")
+                return _problem(None, f"{which} is a Python {type(arg).__name__}, not a value")
             if type(arg) is int and not INT_MIN <= arg <= INT_MAX:
-                return _problem(None, f"{place} is a number of more than 64 bits")
+                return _problem(None, f"{which} is a number of more than 64 bits")
             if type(arg) is str and not is_text(arg):
-                return _problem(None, f"{place} has half a character (a lone surrogate)")
+                return _problem(None, f"{which} has half a character (a lone surrogate)")
         types = ", ".join(map(str, self.acceptance.types(args)))
         expected = " or ".join(f"({', '.join(map(str, row))})" for row in self.predicates[name, len(args)].rows)
         return _problem(fact, f"{name} takes {expected}, not ({types})")
@@ -113,14 +113,14 @@ def _problem(fact: Fact | None, message: str, fix: str | None = None, stage: Sta
 
 @dataclass(eq=False)
 class CompiledRule:
-    head: int  # predicates are numbers here and below, see CompiledProgram.ids
+    head: int  # a predicate number, like the other predicates of this class; see CompiledProgram.ids
     steps: RuleSteps
     aggregation: Aggregation | None
     name: str
     scans: tuple[int, ...]  # predicates of its positive premises
-    constants: frozenset[tuple[int, int, Value]]  # in its positive premises: predicate, column and value
+    constants: frozenset[tuple[int, int, Value]]  # of positive premises: predicate, column and value
     reads: tuple[int, ...]  # predicates of all its premises
-    is_only: bool  # no other rule has its head
+    is_only: bool  # whether no other rule has this head
     functions: dict[tuple[str, ...], CompiledFunction | None] = field(default_factory=dict)  # by name and layers
 
     def function(
@@ -131,7 +131,10 @@ class CompiledRule:
         steps: RuleSteps | None = None,
         **options: Any,
     ) -> CompiledFunction | None:
-        """Return the function ``name`` for the layers that hold facts, made with Generator ``options``, or None."""
+        """Return the function ``name`` for the layers that hold facts, generated with the ``options`` of a Generator.
+
+        Returns None if the rule derives nothing from these layers.
+        """
         variant = (name, *[views[i].layers for i in self.reads])
         if variant not in self.functions:
             options["name"] = f"{self.name}_{name}"
@@ -155,9 +158,9 @@ FEW_FACTS: Final = 16
 
 
 class RuleSelection:
-    """The rules of a component, by a constant that a fact of a premise must have, such as the name of the intent.
+    """The rules of a component, indexed by a constant of a premise, such as the name of an intent.
 
-    A pack has rules for each of its intents, and a request has one: the others have no instance, and are not visited.
+    A pack has rules for many intents, but a request has one intent: the rules for other intents are not visited.
     """
 
     def __init__(self, rules: Sequence[CompiledRule], heads: Collection[int]) -> None:
@@ -169,16 +172,16 @@ class RuleSelection:
                 if predicate not in heads:
                     values.setdefault((predicate, column), set()).add(value)
         # The column with the most constants separates the rules best.
-        self._predicate, self._column = max(values, key=lambda place: (len(values[place]), place), default=(-1, 0))
+        self._predicate, self._column = max(values, key=lambda column: (len(values[column]), column), default=(-1, 0))
         self._by_value: dict[Value, list[int]] = {}  # positions of rules, by their constant
         self._others: list[int] = []
         for number, rule in enumerate(rules):
-            found = [value for i, column, value in rule.constants if (i, column) == (self._predicate, self._column)]
-            (self._by_value.setdefault(found[0], []) if found else self._others).append(number)
+            constants = [value for i, column, value in rule.constants if (i, column) == (self._predicate, self._column)]
+            (self._by_value.setdefault(constants[0], []) if constants else self._others).append(number)
         self.is_useful = len(self._by_value) > FEW_RULES
 
     def possible(self, views: Sequence[View]) -> Sequence[CompiledRule]:
-        """Return the rules that may have an instance, in their order."""
+        """Return the rules that may have an instance, in the order of the component."""
         if not self.is_useful:
             return self._rules
         view = views[self._predicate]
@@ -193,7 +196,7 @@ class RuleSelection:
 class RuleFunctions:
     """The functions of the rules of a component, for inputs with facts in certain layers.
 
-    The functions of a rule are generated when the rule may have an instance for the first time.
+    The functions of a rule are generated when the rule first may have an instance.
     """
 
     def __init__(self, selection: RuleSelection, generate: Callable[[CompiledRule, Sequence[View]], Functions]) -> None:
@@ -208,7 +211,7 @@ class RuleFunctions:
             return self._all
         rules = self._selection.possible(views)
         for rule in rules:
-            if rule not in self._by_rule:  # two threads may both generate them, with the same result
+            if rule not in self._by_rule:  # two threads may both generate the functions, with the same result
                 self._by_rule[rule] = self._generate(rule, views)
         functions = tuple([function for rule in rules for function in self._by_rule[rule]])
         if not self._selection.is_useful:
@@ -220,7 +223,7 @@ class RuleFunctions:
             yield from functions
 
     def may_derive(self, views: Sequence[View]) -> bool:
-        """Return whether some facts in these layers lead to an instance of a rule. Raises NotCompiled."""
+        """Return whether a rule could have an instance with facts in these layers. Raises NotCompiled."""
         return self._selection.is_useful or bool(self.possible(views))
 
 
@@ -228,10 +231,11 @@ class Method(NamedTuple):
     """How a component is evaluated, for inputs with facts in certain layers."""
 
     mode: Literal["keep", "full", "insert", "reevaluate"]
-    """Keep the base; apply rules to all facts; apply rules to facts that the overlay adds; maintain or reevaluate."""
+    """``keep`` the base; apply the rules to all facts (``full``), or to the facts that the overlay adds (``insert``);
+    maintain the component or, if that is not possible, evaluate it again (``reevaluate``)."""
     functions: RuleFunctions | None = None
     in_rounds: bool = False
-    """Whether the functions collect new facts in rounds, because new facts may lead to further facts."""
+    """Whether the functions collect facts in rounds, because a new fact may lead to further facts."""
     is_grouped: bool = False
     """Whether the heads are stored as GroupedViews."""
 
@@ -252,9 +256,9 @@ class CompiledComponent:
     groupable: frozenset[Key]  # predicates that may be stored as a GroupedView
     inputs: tuple[int, ...]  # predicates that the component reads or defines
     outer_inputs: tuple[int, ...]  # predicates that the component reads, but does not define
-    temporal_heads: tuple[int, ...]  # temporal heads
+    temporal_heads: tuple[int, ...]
     merged_heads: tuple[int, ...]  # heads with a merge
-    layers_of: Callable[[Sequence[str]], Any]  # picks the layers of its inputs from those of all predicates
+    layers_of: Callable[[Sequence[str]], Any]  # selects the layers of the inputs from the layers of all predicates
     selection: RuleSelection
     maintained_rules: tuple[MaintainedRule, ...] | str | None = None  # see maintainable(), memoised
     methods: dict[tuple[bool, Any], Method] = field(default_factory=dict)  # see Evaluation._choose
@@ -269,13 +273,13 @@ class CompiledComponent:
             yield from functions
 
     def is_empty_in(self, layers: Sequence[str]) -> bool:
-        """Return whether a base with these layers has no facts of the component, and each rule has an empty premise."""
+        """Return whether a base with these layers has no facts of the component, and an empty premise of each rule."""
         return not any(layers[i] for i in self.heads) and all(
             not all(layers[i] for i in rule.scans) for rule in self.rules
         )
 
     def recurs(self, layers: Sequence[str]) -> bool:
-        """Return whether facts of the component may lead to further facts of it, with facts in these layers."""
+        """Return whether, with facts in these layers, facts of the component may lead to further facts in it."""
         return self.recursive and any(
             rule.steps.barriers or all(layers[i] or i in self.heads for i in rule.scans)
             for rule in self.rules
@@ -284,7 +288,7 @@ class CompiledComponent:
 
 
 class CompiledProgram:
-    """Made once per program and shared by all its evaluations."""
+    """A program with numbered predicates and planned rules. Made once, and shared by all evaluations of the program."""
 
     def __init__(self, program: Program, profile: RuleProfile | None = None) -> None:
         self.program = program
@@ -304,7 +308,7 @@ class CompiledProgram:
         self.volatile: set[int] = {self.ids[f.key] for f in self.volatile_facts}
         # External predicates may return other facts for the next request.
         self.volatile |= {i for key, i in self.ids.items() if program.predicates[key].external}
-        # The inputs of each deferred predicate, which stores no facts: a change of the facts shows only in the inputs.
+        # The inputs of each deferred predicate. It stores no facts: only its inputs show whether they may change.
         self.deferred_inputs: dict[int, frozenset[int]] = {}
         rules = program.rules_by_head
         self.components = [
@@ -361,7 +365,7 @@ class CompiledProgram:
         aggregation = Aggregation(rule, self.temporal[head]) if rule.clause.aggregates else None
         steps = split_rule(rule, self.program.predicates)
         scans = tuple(self.ids[scan.literal.atom.key] for scan in steps.scans())
-        # Not after a premise that may raise: a rule that is not visited raises nothing.
+        # Only scans before every premise that may raise: to skip a rule must not skip an error.
         safe_scans = (scan for scan in steps.scans() if scan.segment < min(steps.barriers, default=scan.segment + 1))
         constants = frozenset(
             (self.ids[atom.key], column, arg)
@@ -419,10 +423,10 @@ class CompiledProgram:
         recurs: bool,
         grouped: Collection[Key],
     ) -> Callable[[CompiledRule, Sequence[View]], Functions]:
-        """Return a function that generates those of a rule. That raises NotCompiled.
+        """Return a callable that generates the functions of a rule, or raises NotCompiled.
 
-        A rule that derives nothing from the layers that hold facts has none. ``delta`` applies a rule to the delta of
-        the component's own predicates.
+        A rule that derives nothing from the layers that hold facts has no functions. In the mode ``delta``, a function
+        applies the rule to the delta of one of the component's own predicates.
         """
 
         def generate(rule: CompiledRule, views: Sequence[View]) -> Functions:
@@ -470,7 +474,7 @@ def _is_volatile(rule: Rule) -> bool:
 
 
 def show_plan(compiled: CompiledProgram) -> str:
-    """Return the generated source with comments; functions that no evaluation has needed are missing."""
+    """Return the generated source with comments, without the functions that no evaluation has needed yet."""
     return "\n".join(line for component in compiled.components for line in _plan_lines(compiled, component))
 
 

@@ -1,12 +1,13 @@
 """One evaluation: a request over a prepared base.
 
-The result equals a fresh evaluation of all facts; the cost depends on the change. Per component, in dependency order:
+The result equals a fresh evaluation of all facts; the cost depends on the change. The components are evaluated in the
+order of their dependencies:
 
-* no input changed: skip;
-* the base has no facts of the component (most in requests, all that depend on time): apply the rules to all facts;
-* its inputs only gained facts, and no changed input is negated or aggregated: apply its rules to the delta;
-* otherwise: maintain the affected facts (:mod:`maintenance`) or, if the rules do not permit that, evaluate it again and
-keep the difference to the base.
+* a component without changed inputs is skipped;
+* if the base has no facts of the component, the rules are applied to all facts;
+* if the inputs only gained facts, and no changed input is negated or aggregated, the rules are applied to the delta;
+* otherwise the affected facts are maintained (:mod:`maintenance`) or, if the rules do not permit that, the component is
+  evaluated again.
 """
 
 from __future__ import annotations
@@ -68,30 +69,30 @@ class Evaluation:
         self.base = base
         self.now = now
         self.limits = limits
-        self.volatile = volatile  # False while a base is made: rules that depend on the time are left out
+        self.volatile = volatile  # False while a base is made: rules that depend on the time are skipped
         self.views = base.views.copy()
         self.layers = base.layers.copy()  # the layers of each view, see View.layers
         self.raw: dict[int, View] = {}  # uncoalesced views of temporal predicates
         self.given: dict[int, set[FactTuple]] = {}
-        self.given_growth: dict[int, int] = {}  # how many more facts are given than in the base
+        self.given_growth: dict[int, int] = {}  # the number of given facts, minus their number in the base
         self.removed_given: dict[int, set[FactTuple]] = {}
         self.derived_count = 0  # derived facts, including those of the base
-        self.fired: set[CompiledRule] = set()  # rules that added a fact, as far as that is cheap to observe
+        self.fired: set[CompiledRule] = set()  # rules that were observed to add a fact
         self.fired_counts: dict[CompiledComponent, int] = {}  # number of rules that fired, by interpreted component
         self.statistics = Statistics(strata=len(compiled.components))
         self.externals = externals or {}
         self.external_calls: ExternalCalls = {}
         self.part_count = 0  # parts of built values (program.built_columns), in evaluated components
         self.new_part_count = 0  # parts of built values, in the current component
-        # Loops of compiled rules compare counts with these bounds.
+        # The loops of compiled rules compare their counts with these bounds.
         self.max_facts = 0  # how many facts may still be added
         self.max_rows = limits.rows
-        self.pending = 0  # facts in the new sets of grouped views, which may overlap
+        self.pending = 0  # facts in the new sets of grouped views; overlapping sets count twice
         self.stop_error: LimitError | None = None
         self.current_component: CompiledComponent | None = None
 
     def run(self, added: Mapping[int, set[FactTuple]], removed: Mapping[int, set[FactTuple]] | None = None) -> None:
-        """Add given facts (and remove some, to make another base) and derive the consequences."""
+        """Add and remove given facts, and derive the consequences; facts are removed only to make another base."""
         with self._deadline():
             self._run(added, removed)
 
@@ -122,7 +123,10 @@ class Evaluation:
         self.max_facts = self.max_rows = -1
 
     def _set_bound(self, component: CompiledComponent) -> None:
-        """Set the number of facts that may still be derived, then check for a stop: in this order no stop is lost."""
+        """Set the number of facts that may still be derived, and raise if the evaluation was stopped.
+
+        The check comes last: a stop during this method sets bounds, which the new bounds overwrite.
+        """
         self.pending = 0
         derived_so_far = sum(self.views[i].overlay_size() - len(self.given.get(i, ())) for i in component.heads)
         self.max_facts = self.limits.derived_facts - self.derived_count - derived_so_far
@@ -141,7 +145,7 @@ class Evaluation:
                 self._evaluate_component(component)
             else:
                 self._leave_as_given(component)
-        self.checkpoint()  # not every component has a loop that notices a stop
+        self.checkpoint()  # a component without loops does not notice a stop
         self.statistics.derived = self.derived_count
 
     def _change_given(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
@@ -154,7 +158,7 @@ class Evaluation:
         is_temporal = self.compiled.temporal[i]
         base = self.base.raw.get(i, NOTHING) if is_temporal else self.base.facts[i]
         view = (self.raw if is_temporal else self.views)[i] = View(base, added - base.facts)
-        if i not in self.compiled.ruled:  # else the component of the predicate removes them
+        if i not in self.compiled.ruled:  # if rules derive the predicate, its component removes the facts
             view.removed = removed
         self.layers[i] = view.layers
         if is_temporal and i not in self.compiled.ruled:
@@ -295,7 +299,7 @@ class Evaluation:
         raise LimitError(limit, limit + 1, "derived facts", span)
 
     def _raise_located(self, component: CompiledComponent, fault: ValueFault) -> None:
-        """Let the interpreter locate the error after a compiled function met an invalid value."""
+        """Raise the error of a compiled function again from the interpreter, which knows the place in the rule."""
         for i in component.heads:  # start again from the given facts
             view = self.views[i]
             view.base, view.removed = FrozenFacts(set(self.all_given(i))), frozenset()
@@ -304,7 +308,7 @@ class Evaluation:
         raise AssertionError(f"only compiled rules fail: {fault}") from fault
 
     def all_given(self, i: int) -> Facts:
-        """Return the given facts of the base and the request, without the removed ones."""
+        """Return the given facts of the base and of the request, without the facts that were removed."""
         return change_facts(self.base.given[i], self.given.get(i, set()), self.removed_given.get(i, set()))
 
     def _apply(self, functions: Functions) -> None:
@@ -316,7 +320,7 @@ class Evaluation:
             rule = function.rule
             view = views[rule.head]
             self.max_facts = remaining + (len(given[rule.head]) if rule.head in given else 0)
-            if self.stop_error is not None:  # checked after the bound is set, so that a concurrent stop is not lost
+            if self.stop_error is not None:  # checked after the bound is set, which may overwrite the bound of a stop
                 raise self.stop_error
             count_before = len(view.facts)
             if rule.aggregation is None:
@@ -335,7 +339,7 @@ class Evaluation:
         return set(rule.aggregation.facts(rows, self.now))
 
     def _fixpoint(self, component: CompiledComponent, first: Functions) -> None:
-        """Evaluate in semi-naive rounds: apply ``first``, then the rules to each delta until one is empty."""
+        """Evaluate in semi-naive rounds: apply ``first``, then the rules to each delta until a delta is empty."""
         views, now = self.views, self.now
         heads = [views[i] for i in component.heads]
         intervals: dict[int, dict[FactTuple, list[Interval]]] = {i: {} for i in component.temporal_heads}
@@ -371,7 +375,7 @@ class Evaluation:
                     function.compiled.run(views, now, self, None)
 
     def _check_new_intervals(self, i: int, intervals: dict[FactTuple, list[Interval]]) -> None:
-        """Add the intervals of the last round to ``intervals`` (by arguments); stop a recursion without end."""
+        """Add the intervals of the last round to ``intervals`` (by arguments). Raises if a fact has too many."""
         raw = self.views[i]
         new: dict[FactTuple, list[Interval]] = {}
         for fact in raw.delta:
@@ -380,7 +384,7 @@ class Evaluation:
         for args, uncoalesced in new.items():
             if args in intervals:
                 uncoalesced += intervals[args]
-            else:  # the intervals of given facts count, too
+            else:  # at first, the intervals of given facts count too
                 facts = raw.matching(columns, args[0] if len(args) == 1 else args) if columns else raw
                 uncoalesced += [fact[-2:] for fact in facts]
             intervals[args] = uncoalesced if len(uncoalesced) <= self.limits.intervals else list(coalesce(uncoalesced))
@@ -396,7 +400,7 @@ class Evaluation:
             view.new |= facts - view.facts - view.base.facts
 
     def too_many_pending(self) -> None:
-        """Count pending facts again, because sets may overlap, and raise if there are too many."""
+        """Count the pending facts again without overlaps, and raise if there are too many."""
         self.checkpoint()
         assert self.current_component is not None
         heads = [self.views[i] for i in self.current_component.heads]
@@ -468,14 +472,14 @@ def _frozen(view: View) -> FrozenFacts:
 
 
 _POLL_SECONDS: Final = 0.01  # the precision of deadlines
-_IDLE_POLLS: Final = 100  # polls without deadlines, after which the thread waits for one
+_IDLE_POLLS: Final = 100  # polls without a deadline, after which the thread waits for a deadline
 
 
 class Watchdog:
     """Stops evaluations at their deadlines, from one thread of the process.
 
-    Loops of an evaluation do not read the clock; they compare a count with a bound. The thread sets the bound to a
-    value that every count exceeds. The thread polls, so that setting and dropping a deadline takes no lock.
+    The loops of an evaluation do not read the clock, but compare a count with a bound. At a deadline, the thread sets
+    the bound to a value that every count exceeds. The thread polls, so no lock is needed to set or drop a deadline.
     """
 
     def __init__(self) -> None:
@@ -498,7 +502,7 @@ class Watchdog:
         self._deadlines[number] = (time.monotonic() + seconds, stop)
         if self._waits:
             self._wake.set()
-        elif self._thread is None:  # two threads may both start one, which is harmless
+        elif self._thread is None:  # two callers may both start a thread, which is harmless
             self._thread = threading.Thread(target=self._run, daemon=True, name="mangle deadlines")
             self._thread.start()
         return number
@@ -513,7 +517,7 @@ class Watchdog:
             for number, (deadline, stop) in sorted(self._deadlines.copy().items(), key=lambda entry: entry[1][0]):
                 if deadline <= now and self._deadlines.pop(number, None) is not None:
                     stop()
-            stop = None  # type: ignore[assignment]  # else it keeps an evaluation alive until the next poll
+            stop = None  # type: ignore[assignment]  # a callback keeps its evaluation alive
             idle_polls = 0 if self._deadlines else idle_polls + 1
             if idle_polls < _IDLE_POLLS:
                 time.sleep(_POLL_SECONDS)

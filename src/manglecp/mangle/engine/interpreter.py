@@ -1,7 +1,7 @@
-"""Fallback to the naive evaluator, for merged and deferred predicates and to locate errors; constraint checks.
+"""The naive evaluator as a fallback, for merged and deferred predicates and to locate errors; constraint checks.
 
-The fallback reads the relations of a compiled evaluation, evaluates one component, and stores the result. Facts are
-visited in the order of values, so that errors are deterministic.
+The fallback reads the relations of a compiled evaluation, evaluates one component, and stores the result. It visits
+facts in the order of values, so that errors are deterministic.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def interpret(evaluation: Evaluation, component: CompiledComponent) -> None:
     if not component.merged_heads and not any(
         interpreter.predicate(key).deferred for key in component.component.predicates
     ):
-        # Without a merge facts are only added, so a rule that derived a fact in any round still derives it.
+        # Without a merge, facts are only added, so a rule that derived a fact in some round still derives that fact.
         evaluation.fired_counts[component] = len(interpreter.fired)
     for i in component.heads:
         key = evaluation.compiled.keys[i]
@@ -108,7 +108,7 @@ class _Integrity:
         return violations(predicate, suspects, self.holds)
 
     def _suspects(self, predicate: Predicate) -> Iterable[FactTuple]:
-        """Return the facts that could violate a constraint, and the facts that these could contradict."""
+        """Return a set that contains every fact that could violate a constraint."""
         view = self.evaluation.views[self.compiled.ids[predicate.key]]
         if isinstance(view, GroupedView) or view.removed or not view.base.facts:
             return view
@@ -136,7 +136,7 @@ class _Integrity:
         return predicate.deferred or predicate.external
 
     def _unmatched(self, predicate: Predicate, base: FrozenFacts, atom: Atom) -> set[FactTuple]:
-        """Return the facts of the base that have no match for an inclusion in the base, cached."""
+        """Return the facts of the base whose inclusion ``atom`` has no match in the base; cached."""
         target = self._view(atom).base
         cached = base.unmatched.get(id(atom))
         if cached is None or cached[0] is not target:
@@ -155,7 +155,7 @@ class _Integrity:
 
 
 def _sharing_key(base: FrozenFacts, source: Columns) -> set[FactTuple]:
-    """Return facts of a base that share the key of a dependency with another fact, cached."""
+    """Return the facts of a base that share the key of a dependency with another fact; cached."""
     sharing = base.sharing_key.get(source)
     if sharing is None:
         buckets = base.index(source).values() if source else [list(base.facts)]

@@ -4,10 +4,10 @@ This is a variant of delete and rederive (DRed):
 
 1. Overdelete: apply each rule to lost facts, over the union of the old and the new state and without negations.
 2. Insert: apply each rule to gained facts, over the new state.
-3. Rederive: a fact found by 1 is deleted unless a rule still derives it.
+3. Rederive: a fact of step 1 is deleted unless a rule still derives the fact.
 
-Aggregates are maintained by group. Rules must be invertible: no recursion, no computed heads, and group keys in the
-head. Other components are evaluated again; so are those that raise in step 1, which visits rows outside the model.
+Aggregates are maintained by group. The rules must have no recursion, no computed heads, and every group key in the
+head. Other components are evaluated again. So is a component whose step 1 raises: it visits rows outside of the model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MaintainedRule:
 
 
 def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tuple[MaintainedRule, ...] | str:
-    """Return the prepared rules of a component, or the reason why it is evaluated again."""
+    """Return the prepared rules of a component, or the reason why the component has to be evaluated again."""
     if component.recursive:
         return "it is recursive"
     if component.temporal_heads:
@@ -63,7 +63,7 @@ def maintainable(compiled: CompiledProgram, component: CompiledComponent) -> tup
 
 
 def maintain(evaluation: Evaluation, component: CompiledComponent) -> bool:
-    """Update the component; return False if it has to be evaluated again."""
+    """Update the component; return False if the component has to be evaluated again."""
     if component.maintained_rules is None:
         component.maintained_rules = maintainable(evaluation.compiled, component)
     if isinstance(component.maintained_rules, str):
@@ -105,7 +105,7 @@ class _Update:
         self.views[self.head] = view
 
     def _run(self, rule: MaintainedRule, name: str, rows: Any, known: FactTuple | None = None, **options: Any) -> None:
-        """Call the function ``name``, which adds to ``rows``; ``options`` configure its Generator."""
+        """Call the function ``name``, which adds to ``rows``; ``options`` are those of its Generator."""
         function = rule.rule.function(self.compiled, self.views, name, **options)
         if function is not None:
             function.run(self.views, self.evaluation.now, self.evaluation, rows, known)
@@ -113,7 +113,7 @@ class _Update:
     def _apply(
         self, rule: MaintainedRule, *, losses: bool = False, gains: bool = False, **options: Any
     ) -> set[FactTuple]:
-        """Apply the rule to the losses or gains of its premises. A fact gained by a negated predicate is a loss."""
+        """Apply the rule to the lost or gained facts of its premises; a gain of a negated premise counts as a loss."""
         rows: set[FactTuple] = set()
         steps = rule.rule.steps
         for step in steps.steps:

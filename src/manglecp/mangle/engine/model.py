@@ -39,7 +39,7 @@ class EvaluatedModel:
         return {key: SizedFacts(view, temporal) for key, view, temporal in relations if len(view)}
 
     def facts(self, key: Key) -> Iterable[TimedArgs]:
-        """Return the facts of a predicate, including results of an external one."""
+        """Return the facts of a predicate, including the results of calls if the predicate is external."""
         return self._with_external_facts(key, self.relations.get(key, ()))
 
     def derived(self, key: Key) -> Iterable[TimedArgs]:
@@ -59,7 +59,7 @@ class EvaluatedModel:
             stored = self.relations.get(key, ())
             if self.program.predicates[key].merge is None:
                 return stored
-            given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # a merge may drop some
+            given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # a merge may drop given facts
             return dict.fromkeys(chain(stored, ((args, None) for args in given)))
         return SizedFacts(self._raw(i), temporal=True)
 
@@ -74,20 +74,20 @@ class EvaluatedModel:
             return None
         temporal = self.evaluation.compiled.temporal[i]
         if raw and not temporal and self.program.predicates[key].merge is not None:
-            return None  # given facts that a merge replaced count as well
+            return None  # the facts before a merge include given facts that the view lacks
         view = self._raw(i) if raw and temporal else self.evaluation.views[i]
         return ViewIndex(view, positions, key[1], temporal)
 
     def has_fired(self, rule: Rule) -> bool:
-        """Return whether a rule was seen to add a fact to those of the base; False proves nothing."""
+        """Return True if the rule was observed to add a fact to the base; False does not mean that it derives none."""
         return any(compiled.steps.rule is rule for compiled in self.evaluation.fired)
 
     def rules_fired(self) -> tuple[int, list[Rule]]:
-        """Count the rules that derive at least one fact; return also the rules that only rule coverage can count.
+        """Return how many rules derive at least one fact, and the rules that only rule coverage can count.
 
-        A rule without facts of its head or of a premise did not fire. A rule that added a fact fired, as did the only
-        source of a head with facts. For a rule with unchanged inputs the result of the base is reused. For other rules
-        a function is generated that stops at the first row. The interpreter counts interpreted rules.
+        A rule without facts of its head or of a premise did not fire. A rule that added a fact fired, and so did a rule
+        that alone derives a head with facts. For a rule with unchanged inputs, the result of the base is reused. For
+        other rules a function is generated that stops at the first row. The interpreter counts interpreted rules.
         """
         evaluation = self.evaluation
         compiled, base, views = evaluation.compiled, evaluation.base, evaluation.views
@@ -117,7 +117,7 @@ class EvaluatedModel:
                         if not is_in_base or any(views[i].changed for i in rule.reads):
                             count += _has_instance(evaluation, rule, layers)
                         else:
-                            if rule not in base.fired:  # two threads may both compute it, with the same result
+                            if rule not in base.fired:  # two threads may both compute the same result
                                 base.fired[rule] = _has_instance(evaluation, rule, layers)
                             count += base.fired[rule]
                     except (NotCompiled, ValueFault):  # rare: another order of premises may visit an invalid value
@@ -137,9 +137,9 @@ class EvaluatedModel:
         return evaluation.base.head_counts
 
     def rounds(self, component: Component, limits: Limits) -> Rounds | None:
-        """Return in which round each fact of a component was derived; None if the component is interpreted.
+        """Return the round in which each fact of a component is derived; None if the component is interpreted.
 
-        Evaluates the component again; if the request did not change its inputs, the result is kept with the base.
+        The component is evaluated again. If the request did not change its inputs, the result is cached in the base.
         """
         finished = self.evaluation
         compiled = next(c for c in finished.compiled.components if c.component == component)
@@ -163,7 +163,7 @@ class EvaluatedModel:
         return rounds
 
     def with_facts(self, added: Iterable[Fact], limits: Limits) -> EvaluatedModel:
-        """Return a model with facts added, evaluated within other limits."""
+        """Return a model with facts added, evaluated within ``limits``. Raises EvalError."""
         compiled = self.evaluation.compiled
         externals = replay_calls(self._external_calls, self.program.predicates)
         evaluation = Evaluation(compiled, self._layer, self.now, limits, externals=externals)
@@ -188,7 +188,7 @@ class EvaluatedModel:
         return frozenset(program_facts(self.program, self.now))
 
     def origin(self, fact: Fact) -> Origin | None:
-        """Return the origin of a fact whose interval is as given; None if it was not given."""
+        """Return the origin of a fact, with its uncoalesced interval; None if the fact was not given."""
         if fact in self._program_facts:
             return "given"
         i = self.evaluation.compiled.ids[fact.key]
@@ -206,7 +206,7 @@ def _has_instance(evaluation: Evaluation, rule: CompiledRule, layers: Sequence[s
     if rule.aggregation is not None and evaluation.compiled.temporal[rule.head]:
         raise NotCompiled("whether it holds at some instant is known by group")
     function = rule.functions.get(("fires", *[layers[i] for i in rule.reads]))
-    if function is None:  # not generated yet, or known to find no row
+    if function is None:  # not generated yet, or generated as None
         function = rule.function(evaluation.compiled, evaluation.views, "fires", ending="exists")
     instances: list[bool] = []
     if function is not None:

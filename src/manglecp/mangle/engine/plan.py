@@ -2,10 +2,10 @@
 
 The analysis defines the order that gives a rule its meaning. A plan may reorder premises if the result is the same:
 
-* A premise that may raise is a *barrier*: premises do not move across it.
-* Whether a temporal premise binds or compares an interval variable is fixed by the defining order, as a *role*.
-* If only the kinds that earlier premises determine keep a premise from raising, it waits for these premises.
-* The premise that reads the delta goes first: the rows that it excludes reached the barrier in an earlier round.
+* A premise that may raise is a *barrier*: other premises do not move across a barrier.
+* The defining order fixes whether a temporal premise binds or compares an interval variable; that is its *role*.
+* If a premise cannot raise only because earlier premises determine the kinds of its values, it runs after them.
+* The premise that reads the delta runs first: the rows that it excludes reached the barriers in an earlier round.
 
 Between barriers the cheapest ready step is next: tests, then look-ups, then scans, small relations first.
 """
@@ -137,7 +137,7 @@ class KindInference:
         return any(self.of(arg) != {kind} for arg in term.args)
 
     def follow(self, premise: Premise) -> None:
-        """Narrow the kinds of variables to those with which the premise holds."""
+        """Narrow the kinds of the variables to those with which the premise can hold."""
         if isinstance(premise, Equality):
             if not premise.negated:
                 for side, other in premise.directions:
@@ -173,15 +173,15 @@ class KindInference:
 
 
 Role: TypeAlias = OneOf["start", "end", "point", "within"]
-"""What a bound of an annotation does: it takes the start, the end, or both (a point), or has to lie in the interval."""
+"""What a bound of an annotation does: bind or equal the start, the end or both (``point``), or lie in the interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step of a plan."""
 
-    position: int  # place of the premise in the defining order
-    segment: int  # the steps of one segment may change places
+    position: int  # of the premise in the defining order
+    segment: int  # steps of the same segment may change places
     needs: frozenset[str]  # variables that must be bound before the step
     binds: frozenset[str] = frozenset()  # variables that are bound after the step
 
@@ -262,9 +262,9 @@ def split_rule(rule: Rule, predicates: Mapping[Key, Predicate]) -> RuleSteps:
 
 
 def with_positive_premise(rule_steps: RuleSteps, position: int) -> RuleSteps | None:
-    """Return the rule with an additional positive copy of a negated premise; None if that is not possible.
+    """Return the rule with a positive copy of a negated premise; None if that is not possible.
 
-    With the change of the negated predicate as the delta of the copy, the rule finds the affected rows.
+    If the copy reads the changes of the negated predicate as its delta, the rule finds the affected rows.
     """
     steps = list(rule_steps.steps)
     index, negation = next((i, s) for i, s in enumerate(steps) if isinstance(s, Negation) and s.position == position)
@@ -310,7 +310,7 @@ def _steps(
 
 
 def _roles(annotation: Annotation, known: set[str] | frozenset[str]) -> tuple[tuple[Role, TimeBound], ...]:
-    """Return the role of each bound except ``_``; ``known`` are the variables that are bound before."""
+    """Return the role of each bound except ``_``; ``known`` are the variables that are already bound."""
     start, end = annotation.start, annotation.end
 
     def free_name(bound: TimeBound) -> str | None:
@@ -350,7 +350,7 @@ def _builtin_call(premise: Literal, position: int, segment: int) -> BuiltinCall:
 def order(
     rule_steps: RuleSteps, delta: int | None, size: Callable[[Key], int], preset: frozenset[str] = frozenset()
 ) -> list[tuple[AnyStep, Env]]:
-    """Return the steps in running order, each with the kinds of values that reach it.
+    """Return the steps in running order, each with the kinds of the variables before the step.
 
     ``delta`` is the position of the scan that reads the delta, ``preset`` are variables that are bound at first, and
     ``size`` returns the number of facts of a predicate.
@@ -359,7 +359,7 @@ def order(
     inference = KindInference(rule_steps.predicates)
     bound: set[str] = set(preset)
     waiting = list(rule_steps.steps)
-    # A premise with a fixed instant or window reads few facts, by the timeline index.
+    # A premise with a fixed instant or window reads few facts, because it uses the timeline index.
     has_fixed_time = {step.position for step in waiting if isinstance(step, BoundTest | WindowTest) and not step.needs}
 
     def run(step: AnyStep) -> None:
@@ -415,7 +415,10 @@ def _may_raise(inference: KindInference, step: AnyStep) -> bool:
 
 
 def _cost(step: AnyStep, bound: set[str], size: Callable[[Key], int]) -> float:
-    """Estimate the rows; a known column divides the number by 16. Tests have negative costs, so they come first."""
+    """Return the estimated number of rows, or a negative cost for a test, which runs first.
+
+    Each known column divides the size of the relation by 16.
+    """
     if not isinstance(step, Scan):
         return -2.0 if not isinstance(step, BuiltinCall) or not step.binds - bound else 2.0
     args: tuple[Term, ...] = step.literal.atom.args

@@ -17,7 +17,7 @@ from manglecp.mangle.syntax import Key
 
 @dataclass(slots=True)
 class RuleCost:
-    """What a rule, or rules that are interpreted together, cost in the evaluations of a program."""
+    """The cost of a rule, or of rules that are interpreted together, in all evaluations of a program."""
 
     place: str
     """The file and line of the rule; for interpreted rules, their predicates."""
@@ -40,7 +40,7 @@ class RuleProfile:
         return sorted(self._costs.values(), key=lambda cost: (-cost.seconds, cost.place, cost.text))
 
     def measured(self, rule: Rule, head: int, function: CompiledFunction) -> CompiledFunction:
-        """Return the function of a rule, measured; ``head`` is the number of its predicate."""
+        """Return a function that measures the function of a rule; ``head`` is the number of the rule's predicate."""
         span = rule.clause.span
         place = rule.head.predicate if span is None else f"{span.source.name}:{span.line}"
         cost = self._costs.setdefault(rule, RuleCost(place, printer.clause(rule.clause)))

@@ -66,8 +66,8 @@ Buckets: TypeAlias = dict[Any, list[FactTuple]]
 SetIndex: TypeAlias = dict[Any, set[Any]]
 
 _NO_FACTS: Final[frozenset[FactTuple]] = frozenset()
-_MAX_PATCH: Final = 2_048  # changes of a large set before it is copied; few enough that they can be copied often
-_PATCH_SHARE: Final = 8  # a set is copied when one fact in so many has changed
+_MAX_PATCH: Final = 2_048  # a set is copied after so many changes; until then, each version copies the changes
+_PATCH_SHARE: Final = 8  # a set is also copied when one fact in so many has changed
 
 
 class PatchedFacts(Set[FactTuple]):
@@ -82,7 +82,7 @@ class PatchedFacts(Set[FactTuple]):
 
     @classmethod
     def _from_iterable(cls, facts: Iterable[FactTuple]) -> set[FactTuple]:  # type: ignore[override]
-        return set(facts)  # the result of an operator
+        return set(facts)  # called for the result of an operator such as ``|``
 
     def __contains__(self, fact: object) -> bool:
         return fact in self.added or (fact in self.large and fact not in self.removed)
@@ -96,7 +96,7 @@ class PatchedFacts(Set[FactTuple]):
 
 
 def change_facts(facts: Facts, added: Facts, removed: Facts) -> Facts:
-    """Return the facts without ``removed`` and with ``added``, in a time that few changes determine, not the size."""
+    """Return the facts without ``removed`` and with ``added``; for few changes, the size hardly matters."""
     patch = facts if isinstance(facts, PatchedFacts) else PatchedFacts(facts)
     more = (patch.added - removed) | (added - patch.large)
     less = (patch.removed | (removed & patch.large)) - added
@@ -106,7 +106,7 @@ def change_facts(facts: Facts, added: Facts, removed: Facts) -> Facts:
 
 
 class PatchedIndex(Mapping[Any, list[FactTuple]]):
-    """The index of :class:`PatchedFacts`: that of the large set, with other facts for the keys of the changes."""
+    """The index of :class:`PatchedFacts`: the index of the large set, with other facts for the keys of the changes."""
 
     __slots__ = ("_added", "_changed", "_large", "_removed")
 
@@ -114,7 +114,7 @@ class PatchedIndex(Mapping[Any, list[FactTuple]]):
         self._large = large
         self._added = build_index(added, columns)
         self._removed = removed
-        # The facts of a key are merged when they are read; two threads may both do that, with the same result.
+        # The facts of a key are merged at the first read; two threads may both merge them, with the same result.
         self._changed: dict[Any, list[FactTuple] | None] = dict.fromkeys([*self._added, *build_index(removed, columns)])
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -175,7 +175,7 @@ def build_set_index(facts: Iterable[FactTuple], columns: Columns, value_column: 
 
 
 class FrozenFacts:
-    """Immutable facts, shared between requests and threads. ``large`` has the large set of patched facts."""
+    """Immutable facts, shared between requests and threads; if they are patched, ``large`` holds the large set."""
 
     __slots__ = ("_part_count", "facts", "indexes", "large", "sharing_key", "timeline", "unmatched")
 
@@ -187,7 +187,7 @@ class FrozenFacts:
         self._part_count: int | None = None
         # Caches of constraint checks. By the columns of a key: the facts that share their key with another fact.
         self.sharing_key: dict[Columns, set[FactTuple]] = {}
-        # By the id of an inclusion: the relation that was searched, and the facts that have no match there.
+        # By the id of an inclusion: the relation that was searched, and the facts without a match in that relation.
         self.unmatched: dict[int, tuple[FrozenFacts, set[FactTuple]]] = {}
 
     def part_count(self, columns: Columns) -> int:
@@ -198,7 +198,7 @@ class FrozenFacts:
 
     def index(self, columns: Columns) -> Index:
         index = self.indexes.get(columns)
-        if index is None:  # two threads may both build it, with the same result
+        if index is None:  # two threads may both build the index, with the same result
             index = self.indexes[columns] = self._build_index(columns)
         return index
 
@@ -209,18 +209,18 @@ class FrozenFacts:
 
     def patched_index(self, columns: Columns, added: Facts, removed: Facts) -> PatchedIndex:
         index = self.index(columns)
-        assert isinstance(index, dict)  # only a set that is not patched is the large set of others
+        assert isinstance(index, dict)  # the large set of patched facts is never patched itself
         return PatchedIndex(index, columns, added, removed)
 
     def with_changes(self, added: Facts, removed: Facts) -> FrozenFacts:
-        """Return changed facts; other caches than indexes start empty."""
+        """Return the changed facts, with patched indexes; the other caches start empty."""
         large = self.large or self
         facts = change_facts(self.facts, added, removed)
         if isinstance(facts, PatchedFacts):
             return FrozenFacts(facts, large)
         copied = FrozenFacts(facts)
         more, less = facts - large.facts, large.facts - facts
-        for columns in list(large.indexes):  # copied, because building them again takes longer
+        for columns in list(large.indexes):  # a copy of an index takes less time than a new index
             copied.indexes[columns] = large.patched_index(columns, more, less).copy()
         return copied
 
@@ -245,7 +245,7 @@ class View:
     __slots__ = ("base", "delta", "facts", "indexes", "new", "removed", "set_indexes")
 
     def __init__(self, base: FrozenFacts, facts: Any = None) -> None:
-        """Pass a frozen set as ``facts`` for a view that several evaluations read: adding a fact then raises."""
+        """Create a view. Several evaluations may read a view whose ``facts`` are a frozen set: adding a fact raises."""
         self.base = base
         self.removed: Facts = _NO_FACTS
         self.facts: set[FactTuple] = set() if facts is None else facts
@@ -255,7 +255,7 @@ class View:
         self.set_indexes: dict[tuple[Columns, int], SetIndex] = _UNINDEXED
 
     def index(self, columns: Columns) -> Index:
-        """Return an index of the overlay only."""
+        """Return an index of the overlay, without the base."""
         index = self.indexes.get(columns)
         if index is None:
             index = build_index(self.overlay(), columns)
@@ -289,7 +289,7 @@ class View:
         return index
 
     def start_rounds(self) -> None:
-        """Give this view a set of its own for ``new``."""
+        """Prepare ``new`` to collect the facts of the first round."""
         if self.new is _NO_FACTS:
             self.new = set()
 
@@ -336,14 +336,14 @@ class View:
     @property
     def layers(self) -> str:
         """Which layers hold facts: b the whole base, x the base without removed facts, o the overlay."""
-        # Constants, because evaluations read the layers very often: no string is built or hashed.
+        # The strings are constants, because evaluations read the layers very often.
         if self.facts:
             return ("xo" if self.removed else "bo") if self.base.facts else "o"
         return ("x" if self.removed else "b") if self.base.facts else ""
 
 
 class RecordedView(View):
-    """Also records the round of the fixpoint in which each fact is added, counted from 1."""
+    """A view that records the round of the fixpoint in which each fact is added, counted from 1."""
 
     __slots__ = ("round", "rounds")
 
@@ -372,7 +372,7 @@ class GroupedView(View):
         super().__init__(view.base)
         self.groups: SetIndex = build_set_index(view.facts, (0,), 1)  # second values by first value
         self.fact_count = len(view.facts)
-        self.flat: set[FactTuple] | None = None  # the facts as tuples, once they were read
+        self.flat: set[FactTuple] | None = None  # the facts as tuples, after the first read
         self.new: dict[Any, set[Any]] = {}
 
     def advance(self) -> bool:
@@ -404,7 +404,7 @@ class GroupedView(View):
 
     @property
     def facts(self) -> set[FactTuple]:
-        """The facts as tuples, made at the first read: read it only after the last :meth:`advance`."""
+        """The facts as tuples, computed at the first read, which has to come after the last :meth:`advance`."""
         if self.flat is None:
             self.flat = set(self.overlay())
         return self.flat

@@ -1,11 +1,11 @@
-"""Abduction: sets of facts that a goal lacks.
+"""Abduction: the sets of facts whose addition could make a goal hold.
 
-Rules are run backwards: a premise is satisfied by the model, by a fact that may be added, or by a conclusion from such
-facts. If any added facts make the goal true, they include one of the resulting sets.
+Rules are run backwards: a premise is satisfied by the model, by a fact that may be added, or by a conclusion from added
+facts. Every addition that makes the goal hold includes one of the resulting sets.
 
-Where an effect cannot be predicted (a negation that fails now, an aggregation, a merge), the set is not extended. It is
-*progress*: the caller adds the set to the model and searches again. Recursion is handled by tabling, with one table per
-call pattern, filled to the fixpoint.
+The effect of a set on a failed negation, an aggregation or a merge cannot be predicted. Such a set is *progress*: the
+caller adds the set to the model and searches again. Recursion is handled by tabling: one table per call pattern, filled
+to the fixpoint.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from manglecp.mangle.syntax import (
 )
 from manglecp.mangle.values import Value, order_key
 
-Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for unknown ones
-RawKey: TypeAlias = Key | None  # the predicate that a rule reads as derived, not coalesced; see raw_key_of
-FINAL_STEPS: Final = 10_000  # steps to collect partial results after all others are spent
+Pattern: TypeAlias = tuple[Value | None, ...]  # the known arguments of a fact; None for an unknown argument
+RawKey: TypeAlias = Key | None  # the predicate whose intervals a rule reads uncoalesced; see ModelSolver.raw_key_of
+FINAL_STEPS: Final = 10_000  # further steps, to collect partial results when the steps of a search are spent
 
 
 class BudgetExhausted(Exception):
@@ -57,7 +57,7 @@ class Effort:
     check_deadline: Callable[[], None]
 
     def spend(self, steps: int = 1) -> None:
-        """Subtract steps. Raises :class:`BudgetExhausted` if none are left, or the error of a missed deadline."""
+        """Subtract steps. Raises :class:`BudgetExhausted` if none are left, or the error of ``check_deadline``."""
         self.steps -= steps
         if self.steps < 0:
             raise BudgetExhausted
@@ -88,7 +88,7 @@ class State(NamedTuple):
         return frozenset(self.row.items()), self.assumed, tuple((id(p.literal), p.interval) for p in self.pending)
 
     def keys(self) -> set[Key]:
-        """Return the predicates of all assumptions; each needs at least one fact."""
+        """Return the predicates of the assumed facts and premises; each predicate needs at least one fact."""
         return {fact.key for fact in self.assumed} | {p.literal.atom.key for p in self.pending}
 
 
@@ -98,12 +98,12 @@ def _distinct(states: Iterable[State]) -> list[State]:
 
 @dataclass(eq=False, slots=True)
 class Table:
-    """Facts that match a pattern and do not hold in the model, with the assumptions under which they hold."""
+    """The facts of a pattern that are not in the model, each with the sets of assumptions under which it holds."""
 
     key: Key
     pattern: Pattern
-    answers: dict[TimedArgs, MinimalSets] = field(default_factory=dict)  # the assumptions of each fact
-    progress: MinimalSets = field(default_factory=MinimalSets)  # sets whose effect on the pattern is unpredictable
+    answers: dict[TimedArgs, MinimalSets] = field(default_factory=dict)  # sets of assumptions, by fact
+    progress: MinimalSets = field(default_factory=MinimalSets)  # sets whose effect on the facts cannot be predicted
     readers: dict[Table, None] = field(default_factory=dict)  # tables to fill again when this table changes
 
     def matches(self, fact: TimedArgs) -> bool:
@@ -123,17 +123,17 @@ class Abduction:
     def __post_init__(self) -> None:
         self.solver = self.prover.solver
         self.is_partial = False  # whether results are partial
-        self.exceeded_budget = False  # whether a set was left out because it exceeds the budget
+        self.exceeded_budget = False  # whether a set was dropped because it has more facts than the budget
         self._tables: dict[tuple[Key, Pattern], Table] = {}
         self._unfilled: dict[Table, None] = {}  # new tables, and readers of changed tables
         self._filling: Table | None = None  # the table that is being filled
-        self._facts_of: dict[Key, list[Fact]] = {}  # cache of facts_of
+        self._facts_of: dict[Key, list[Fact]] = {}  # a cache of facts_of()
         self._solved_rows: dict[tuple[int, tuple[tuple[str, Value], ...]], list[Row]] = {}
 
     def query(self, literal: Literal, row: Row) -> MinimalSets:
-        """Return sets of assumptions under which a positive premise holds.
+        """Return the sets of assumptions under which a positive premise holds.
 
-        If no steps are left, ``is_partial`` is set and the result is partial.
+        If the steps of the search do not suffice, the result is partial and ``is_partial`` becomes true.
         """
         result = MinimalSets()
         try:
@@ -167,7 +167,7 @@ class Abduction:
             yield from self._facts_of[key]
 
     def _satisfy(self, literal: Literal, row: Row, sets: MinimalSets) -> None:
-        """Add the sets under which a premise holds, as far as the tables are filled."""
+        """Add to ``sets`` those under which a premise holds, according to the present content of the tables."""
         for state in self._assume_premise(literal, State(row), raw=None, progress=sets):
             for bound_state in self._bind_pending(state, visible=()):
                 sets.add(bound_state.assumed)
@@ -213,7 +213,7 @@ class Abduction:
                     progress.add(state.assumed)
                 else:
                     changed |= self._conclude(table, shape, start, state)
-            if unpredictable:  # added facts may also remove rows of its group
+            if unpredictable:  # added facts may also remove rows of a group
                 self._add_retractions(self._row_removers(shape), NO_FACTS, progress)
         if merge is not None:
             self._add_retractions(self.dependencies.retracting(table.key), NO_FACTS, progress)
@@ -255,7 +255,7 @@ class Abduction:
         return self.solver.contains(Fact(key[0], args))
 
     def _evaluate_body(self, shape: Shape, start: Row, progress: MinimalSets) -> list[State]:
-        """Return the states after all premises, in which all pending premises have facts."""
+        """Return the states after all premises of a rule, without pending premises."""
         raw = self.solver.raw_key_of(shape.rule)
         states = [State(start)]
         for premise in shape.rule.premises:
@@ -283,10 +283,10 @@ class Abduction:
                 self._add_retractions(self.dependencies.retracting(premise.atom.key), ready.assumed, progress)
 
     def _needed(self, premise: Premise, row: Row) -> set[str]:
-        """Return the variables that need a value before the premise is solved."""
+        """Return the variables that must be bound before the premise is solved."""
         if isinstance(premise, Equality) and not premise.negated:
             for side, other in premise.directions:
-                if isinstance(side, Variable) and side.name not in row:  # the premise itself gives it a value
+                if isinstance(side, Variable) and side.name not in row:  # the premise binds the variable
                     return {v.name for v in term_variables(other)}
         if not isinstance(premise, Literal) or premise.negated or premise.atom.predicate.startswith(":"):
             return {v.name for v in premise_variables(premise)}
@@ -315,8 +315,8 @@ class Abduction:
                 self.is_partial = True
                 names = [arg.name for _, arg in matcher.free if not arg.anonymous]
                 starts = [{**row, name: value} for name in names for value in sorted(preferred, key=order_key)]
-                rows = [found for start in starts for found in self.solver.solutions(premise, start, raw, max_rows)]
-                rows = [{name: found[name] for name in (*row, *names)} for found in rows]
+                solved = (self.solver.solutions(premise, start, raw, max_rows) for start in starts)
+                rows = [{name: one[name] for name in (*row, *names)} for solutions in solved for one in solutions]
                 return distinct_rows([*rows, *self.solver.solutions(premise, row, raw, max_rows)])[:max_rows]
         return satisfying_rows(self.solver, premise, row, raw)
 
@@ -352,7 +352,7 @@ class Abduction:
                 yield from self._match_intervals(premise, extended, fact.args, [(interval, extended.assumed)], raw)
 
     def _postpone(self, pending: PendingGoal, state: State) -> Iterator[State]:
-        """Assume a premise; its variables are assigned after other premises have run."""
+        """Yield the state in which a premise is assumed; its free variables get values after other premises ran."""
         extended = state._replace(pending=(*state.pending, pending))
         if not self.fits(extended):
             return
@@ -364,7 +364,7 @@ class Abduction:
     def _bind_pending(
         self, state: State, names: Container[str] | None = None, *, visible: Container[str] | None = None
     ) -> Iterator[State]:
-        """Yield the states in which the pending premises have facts; with ``names`` those with these variables.
+        """Yield the states in which facts replace pending premises; ``names``: only premises with these variables.
 
         ``visible`` are the variables whose values other premises or the head use; None for all.
         """
@@ -379,7 +379,7 @@ class Abduction:
     def _facts(
         self, pending: PendingGoal, state: State, visible: Container[str] | None = None
     ) -> Iterator[tuple[State, Fact]]:
-        """Yield the states in which an addable fact satisfies a premise, with that fact."""
+        """Yield each fact that may be added and satisfies a premise, with the state in which it is assumed."""
         key, terms = pending.literal.atom.key, pending.literal.atom.args
         columns: list[tuple[Value, ...]] = []
         names: list[str] = []
@@ -443,21 +443,24 @@ class Abduction:
     def _match_intervals(
         self, premise: Literal, state: State, args: Args, timed: list[tuple[Interval, AssumedFacts]], raw: RawKey
     ) -> Iterator[State]:
-        """Match a fact with intervals under assumptions: coalesced with each other and those present, or raw."""
+        """Yield the states in which the fact ``args`` with assumed intervals satisfies a premise.
+
+        Unless the premise reads ``raw`` intervals, they are coalesced with one another and with those in the model.
+        """
         matcher = Matcher(premise, state.row, self.solver.now)
         key = premise.atom.key
         if key == raw:
             for interval, assumed in timed:
                 yield from self._assume(state, self._match(matcher, state, args, interval), assumed)
             return
-        present = self.solver.intervals(key, args)
+        in_model = self.solver.intervals(key, args)
         for size in range(1, min(len(timed), self.budget) + 1):
             for combination in itertools.combinations(timed, size):
                 assumed = frozenset().union(*(facts for _, facts in combination))
                 if not self.fits(state._replace(assumed=assumed)):
                     continue
-                for joined in coalesce([*present, *(interval for interval, _ in combination)]):
-                    if joined not in present:
+                for joined in coalesce([*in_model, *(interval for interval, _ in combination)]):
+                    if joined not in in_model:
                         yield from self._assume(state, self._match(matcher, state, args, joined), assumed)
 
     def _match(self, matcher: Matcher, state: State, args: Args, interval: Interval) -> Row | None:

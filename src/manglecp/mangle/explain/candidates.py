@@ -19,19 +19,19 @@ from manglecp.mangle.syntax import Apply, Equality, Key, Literal, Premise, Term,
 from manglecp.mangle.types import ANY, conforms
 from manglecp.mangle.values import INT_MAX, INT_MIN, Float, List, Map, Name, Pair, Struct, Time, Value, order_key
 
-MAX_VALUE_FACTS: Final = 1_000  # facts of one predicate whose values are candidates
+MAX_VALUE_FACTS: Final = 1_000  # facts of one predicate whose values become candidates
 FRESH: Final[tuple[Value, ...]] = ("new 1", "new 2", Name("/new/1"), Name("/new/2"))  # values that occur nowhere
 
 
 class Candidates:
-    """The facts that abduction may assume: over the constants that occur."""
+    """The facts that abduction may assume, made of the constants of the program, the given facts and the goal."""
 
-    max_rows = 1_000  # rows per premise; of more, only those with preferred values and the least are read
+    max_rows = 1_000  # rows read per premise; of more rows, those with preferred values and the least rows
 
     def __init__(self, prover: Prover, goal: Fact, addable: Collection[Key] | None = None) -> None:
         self._prover = prover
         self.solver = prover.solver
-        self.chose_values = False  # whether values of an argument were enumerated: then other values could succeed
+        self.chose_values = False  # whether an argument was enumerated, so that other values could succeed
         self.goal = goal
         self.preferred = frozenset(goal.args)
         self.keys = frozenset(self._keys_without_rules() if addable is None else addable)
@@ -45,7 +45,7 @@ class Candidates:
 
     @cached_property
     def constants(self) -> tuple[Value, ...]:
-        """The constants of the program, the given facts and the goal, and their parts, in the order of values."""
+        """The constants of the program, the given facts and the goal, and the parts of these constants, sorted."""
         constants: set[Value] = set()
         stack = list(self._values())
         while stack:
@@ -56,7 +56,7 @@ class Candidates:
         return tuple(sorted(constants, key=order_key))
 
     def with_fresh_values(self) -> Candidates:
-        """Return candidates that also have values that occur nowhere: some texts and names, neighbours of numbers."""
+        """Return candidates with additional values: the neighbours of numbers, and :data:`FRESH` texts and names."""
         numbers = {n for v in self.constants if type(v) is int for n in (v - 1, v + 1) if INT_MIN <= n <= INT_MAX}
         other = Candidates(self._prover, self.goal, self.keys)
         other.constants = tuple(sorted({*self.constants, *numbers, *FRESH}, key=order_key))
@@ -84,7 +84,7 @@ class Candidates:
     def _term_values(self, term: Term) -> Iterator[Value]:
         for part in subterms(term):
             if isinstance(part, Apply):
-                with suppress(ValueFault):  # the application has variables, or no value
+                with suppress(ValueFault):  # raised if the application has variables, or no value
                     yield evaluate_term(part, {}, self.solver.now)
             elif not isinstance(part, Variable):
                 yield part
@@ -109,7 +109,7 @@ class Candidates:
         return self.constants
 
     def accepts(self, key: Key, args: Args) -> bool:
-        """Return whether the fact may be added: its predicate, and known values of the declared types."""
+        """Return whether the fact may be added: a permitted predicate, and known values of the declared types."""
         return key in self.keys and self._known_values.issuperset(args) and self._prover.acceptance.accepts(key, args)
 
     @cached_property
@@ -137,7 +137,7 @@ class Candidates:
             literals = [premise for premise in rule.premises if isinstance(premise, Literal)]
             for literal in literals:
                 if literal.operator is not None and (literal.operator.is_box or not boxes_only):
-                    with suppress(ValueFault):  # its bounds are variables
+                    with suppress(ValueFault):  # raised if a bound is a variable
                         yield window(literal.operator, {}, self.solver.now)
             for annotation in (rule.clause.annotation, *(literal.annotation for literal in literals)):
                 if annotation is not None:
@@ -156,22 +156,22 @@ def _parts(value: Value) -> Iterable[Value]:
     return ()
 
 
-MAX_SESSION_FACTS: Final = 1_000  # facts of the caller whose values are preferred
-MAX_ROWS: Final = 20  # rows per premise, and sampled values per column
-MAX_SAMPLED_FACTS: Final = 5_000  # in larger relations, only the least facts are sampled
-ANYTHING: Final = "\ufdd0any value"  # wildcard for any string; begins with a noncharacter, which no program uses
+MAX_SESSION_FACTS: Final = 1_000  # facts of the client whose values are preferred
+MAX_ROWS: Final = 20  # rows read per premise, and values sampled per column
+MAX_SAMPLED_FACTS: Final = 5_000  # of a larger relation, only the least facts are sampled
+ANYTHING: Final = "\ufdd0any value"  # wildcard for strings; begins with a noncharacter, so no program contains it
 ANY_NAME: Final = Name("/any_value")
 _WILDCARDS: Final = (ANYTHING, ANY_NAME)
 _STRICT_COMPARISONS: Final = frozenset({":lt", ":gt"})
 
 
 class CallerCandidates(Candidates):
-    """Candidates for a caller that may assert only some facts, made of values that may be disclosed.
+    """Candidates for a client that may assert only some facts, made of values that may be disclosed to the client.
 
-    * Values are those of the caller's facts (``session``), of the goal and of constants in ``rules``. An argument that
-      may have any value gets a wildcard.
-    * With ``readable``, values of the server's facts are used too: samples of the columns that a rule joins.
-    * A free argument is only sampled, so if the samples fail, the result is not proven complete.
+    * Values come from the client's facts (``session``), the goal and the constants of ``rules``. An argument that may
+      have any value gets a wildcard.
+    * With ``readable``, values also come from the server's facts: samples of the columns that a rule joins.
+    * Only some values of a free argument are tried; if all of these fail, other values could still succeed.
     """
 
     max_rows = MAX_ROWS
@@ -192,15 +192,15 @@ class CallerCandidates(Candidates):
         self.readable = readable
         self.preferred = frozenset(value for fact in session[:MAX_SESSION_FACTS] for value in fact.args)
         self.has_refused_fact = False  # whether a fact was refused because of an unknown value
-        self._sampled: set[tuple[Key, int]] = set()  # positions whose values were sampled
-        self._distinguished: set[tuple[Key, int]] = set()  # positions at which other values could have succeeded
+        self._sampled: set[tuple[Key, int]] = set()  # arguments of which only some values were tried
+        self._distinguished: set[tuple[Key, int]] = set()  # of these, arguments for which other values could succeed
         self._column_values: dict[tuple[Key, int], dict[Value, None]] = {}
         for rule in rules:
             self._collect_values(rule)
 
     def _collect_values(self, rule: Rule) -> None:
-        """Collect the values that a rule compares the arguments of its premises with, directly or by a test."""
-        places: dict[str, list[tuple[Key, int]]] = {}  # predicate and position of each variable
+        """Collect, for each argument of a premise, the values that the rule compares with the argument."""
+        columns: dict[str, list[tuple[Key, int]]] = {}  # predicate and position of each variable
         tested: dict[str, list[Value]] = {}  # values that tests compare a variable with
         compared: dict[str, set[str]] = {}  # variables in the same test
         for premise in rule.premises:
@@ -208,7 +208,7 @@ class CallerCandidates(Candidates):
             if isinstance(premise, Literal) and not premise.atom.predicate.startswith(":"):
                 for position, term in enumerate(terms):
                     if isinstance(term, Variable):
-                        places.setdefault(term.name, []).append((premise.atom.key, position))
+                        columns.setdefault(term.name, []).append((premise.atom.key, position))
                     else:
                         self._add_values((premise.atom.key, position), self._term_values(term))
                 continue
@@ -216,24 +216,24 @@ class CallerCandidates(Candidates):
             for name in names:
                 tested.setdefault(name, []).extend(value for term in terms for value in _values_near(premise, term))
                 compared.setdefault(name, {name}).update(names)
-        places.pop("_", None)
-        for name, name_places in places.items():
-            others = [place for other in sorted(compared.get(name, {name})) for place in places.get(other, ())]
-            for place in name_places:
-                self._add_values(place, tested.get(name, ()))
-                if self.readable and place[0] in self.keys:
-                    for other in dict.fromkeys(others):
-                        self._add_values(place, self._sample_column(*other) if other != place else ())
+        columns.pop("_", None)
+        for name, own_columns in columns.items():
+            joined = [column for other in sorted(compared.get(name, {name})) for column in columns.get(other, ())]
+            for column in own_columns:
+                self._add_values(column, tested.get(name, ()))
+                if self.readable and column[0] in self.keys:
+                    for other in dict.fromkeys(joined):
+                        self._add_values(column, () if other == column else self._sample_column(*other))
 
-    def _add_values(self, place: tuple[Key, int], values: Iterable[Value]) -> None:
-        self._column_values.setdefault(place, {}).update(dict.fromkeys(values))
+    def _add_values(self, column: tuple[Key, int], values: Iterable[Value]) -> None:
+        self._column_values.setdefault(column, {}).update(dict.fromkeys(values))
 
     def _sample_column(self, key: Key, position: int) -> Iterator[Value]:
-        """Yield some values of a column, and the neighbours of numbers, because a comparison may exclude the number."""
-        rows: Facts = self.solver.index(key, ()).get((), ())
-        if len(rows) > MAX_SAMPLED_FACTS:
-            rows = self.solver.least_facts(rows, MAX_ROWS)
-        for value in heapq.nsmallest(MAX_ROWS, {args[position] for args, _ in rows}, key=order_key):
+        """Yield some values of a column, and the neighbours of numbers, because a comparison may exclude a number."""
+        facts: Facts = self.solver.index(key, ()).get((), ())
+        if len(facts) > MAX_SAMPLED_FACTS:
+            facts = self.solver.least_facts(facts, MAX_ROWS)
+        for value in heapq.nsmallest(MAX_ROWS, {args[position] for args, _ in facts}, key=order_key):
             yield value
             if type(value) is int:
                 yield from (value - 1, value + 1)
@@ -273,7 +273,10 @@ class CallerCandidates(Candidates):
         return super().accepts(key, args)
 
     def rules_out(self, sets: Collection[Collection[Fact]], failed_sets: Iterable[Collection[Fact]]) -> bool:
-        """Return whether no other set exists: no failed set has sampled values, and all ``sets`` have wildcards."""
+        """Return whether ``sets`` are certainly all sets.
+
+        That is so if no failed set has a sampled argument, and in ``sets`` each sampled argument is a wildcard.
+        """
         if self.has_refused_fact or any(
             (fact.key, i) in self._sampled for facts in failed_sets for fact in facts for i in range(fact.key[1])
         ):
@@ -287,7 +290,7 @@ class CallerCandidates(Candidates):
 
 
 def _values_near(premise: Premise, term: Term) -> Iterator[Value]:
-    """Yield the constant of a test; if the test excludes it, its neighbours."""
+    """Yield the constant of a test, or its neighbours if the test excludes the constant."""
     if isinstance(term, Variable | Apply):
         return
     excludes = premise.negated if isinstance(premise, Equality) else premise.atom.predicate in _STRICT_COMPARISONS
@@ -298,11 +301,11 @@ def _values_near(premise: Premise, term: Term) -> Iterator[Value]:
 
 
 def intervals_for(premise: Literal, row: Row, candidates: Candidates) -> list[Interval]:
-    """Return candidate intervals of a fact for a premise; the smallest sufficient one comes first.
+    """Return intervals with which a fact satisfies a premise; the smallest comes first.
 
-    A box operator needs its window, a known end its instant, a diamond the instant of its window nearest to now, and a
-    premise without a time the instant now. Larger candidate intervals follow, because one fact may serve several
-    premises; if a variable takes an end, all candidates are extended to a sufficient one.
+    The smallest interval is the window of a box operator, the instant of a known end, for a diamond the instant of its
+    window nearest to now, and without a time the instant now. Larger candidate intervals follow, because one fact may
+    satisfy several premises. If a variable takes an end, every candidate is extended to contain the smallest interval.
     """
     now = candidates.solver.now
     demanded = demand(premise, row, now)

@@ -25,10 +25,10 @@ Reason: TypeAlias = Literal["no rule mentions it", "nothing joined"]
 class RuleStatus:
     rule: RuleRef
     status: Status
-    fired: int  # distinct head facts in the finished model; a temporal fact counts once per derived interval
+    fired: int  # distinct derived facts; a temporal fact counts once per derived interval
     missing: tuple[str, ...]
-    """Predicates of positive premises without a matching fact. If a rule did not fire and no predicate is missing,
-    no row satisfies all its premises together."""
+    """Predicates of positive premises without a matching fact. If the rule did not fire and no predicate is missing,
+    each premise has facts, but no row satisfies all of them together."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -70,12 +70,13 @@ class UnusedFact:
 
 
 def _describe(rule: RuleStatus) -> str:
-    place = rule.rule.place or rule.rule.head
+    prefix = f"{rule.rule.place or rule.rule.head}: "
+    status = rule.status.replace("_", " ")
     if rule.status == "fired":
-        return f"{place}: fired, {rule.fired} {'fact' if rule.fired == 1 else 'facts'}"
+        return f"{prefix}fired, {rule.fired} {'fact' if rule.fired == 1 else 'facts'}"
     if rule.missing:
-        return f"{place}: {rule.status.replace('_', ' ')}, no facts for {', '.join(rule.missing)}"
-    return f"{place}: {rule.status.replace('_', ' ')}" + (", nothing joins" if rule.status == "partially_alive" else "")
+        return f"{prefix}{status}, no facts for {', '.join(rule.missing)}"
+    return f"{prefix}{status}" + (", nothing joins" if rule.status == "partially_alive" else "")
 
 
 class RuleUsage:
@@ -87,7 +88,10 @@ class RuleUsage:
         self._calls: dict[Key, dict[Args, None]] | None = None
 
     def coverage(self, selector: str | None = None) -> Coverage:
-        """Return the coverage of all rules; rules that need absent facts of ``selector`` (a predicate) do not apply."""
+        """Return the coverage of all rules.
+
+        ``selector`` is a predicate; a rule that requires an absent fact of ``selector`` is inapplicable.
+        """
         shapes = {id(shape.rule): shape for shape in self._shapes()}
         return Coverage(tuple(self._rule_status(shapes[id(rule)], selector) for rule in self.solver.program.rules))
 
@@ -97,7 +101,7 @@ class RuleUsage:
         return sum(self._count_facts(shapes[id(rule)]) > 0 for rule in rules)
 
     def unused(self, facts: Iterable[Fact]) -> list[UnusedFact]:
-        """Return those of ``facts`` that occur in no rule instance, in the order of their text."""
+        """Return the facts of ``facts`` that occur in no rule instance, in the order of their text."""
         program = self.solver.program
         mentioned = {p.atom.key for rule in program.rules for p in rule.clause.premises if isinstance(p, Atomic)}
         # Merges have no instances, so whether they use a fact is unknown.
@@ -135,13 +139,13 @@ class RuleUsage:
             self._calls = {}
             for shape in self._shapes():
                 if not shape.predicate.deferred:
-                    list(self.solver.rows(shape.rule, {}))  # adds the calls of the rule to ``answers``
+                    list(self.solver.rows(shape.rule, {}))  # for the effect: ``answers`` gets the calls of the rule
             for key, inputs in self.solver.answers:
                 self._calls.setdefault(key, {})[inputs] = None
         return self._calls
 
     def _count_facts(self, shape: Shape) -> int:
-        """Count derived facts, cached across requests where requests cannot change the count."""
+        """Count the facts that a rule derives. The count is cached in the base if no request can change it."""
         cache = self.solver.model.head_counts(shape.rule)
         if cache is not None and id(shape.rule) in cache:
             return cache[id(shape.rule)]
@@ -184,12 +188,12 @@ class RuleUsage:
         return selects and not self._has_match(premise, known)
 
     def _constants(self, shape: Shape) -> Row:
-        """Return the variables that equalities of the rule bind to constants."""
+        """Return a row of the variables that equalities of the rule bind to constants."""
         constants: Row = {}
         for premise in shape.rule.premises:
             if isinstance(premise, Equality) and not premise.negated:
                 for side, other in premise.directions:
                     if isinstance(side, Variable) and not isinstance(other, Variable):
-                        with suppress(ValueFault):  # the term may have variables
+                        with suppress(ValueFault):  # raised for a term with variables
                             constants[side.name] = evaluate_term(other, {}, self.solver.now)
         return constants

@@ -1,10 +1,11 @@
-"""Expiry: until when a fact holds if no new facts are added.
+"""Expiry: the time until which a fact holds if no facts are added.
 
-A derivation holds until its first premise ends, a fact until its last derivation ends. Derivations are found backwards,
-only through rules that time can end; the latest ends are a least fixpoint, so no cycle supports itself.
+A derivation ends when its first premise ends, a fact when its last derivation ends. The search goes from a fact
+backwards to its premises, as far as time can falsify them. The ends are a least fixpoint, so facts of a cycle do not
+keep one another.
 
-Compiled functions find the derivations. For aggregates and for deferred, merged and external predicates, rule
-instances are used instead.
+Compiled functions find the derivations. For aggregations and for deferred, merged and external predicates,
+:class:`Instances` finds them.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from manglecp.mangle.syntax import Apply, Key, Literal, Now, Operator, Premise, 
 from manglecp.mangle.values import INT_MAX, INT_MIN, Duration, Time, Value
 
 # A fact with the interval ``[S, E]`` satisfies ``@[now]`` until E, ``<-[a, b]`` until E + b, ``[-[a, b]`` until E + a,
-# ``<+[a, b]`` until E - a and ``[+[a, b]`` until E - b. Premises with a fixed window, premises that bind the ends of
-# the interval, and negated premises have no end. All times are in nanoseconds.
+# ``<+[a, b]`` until E - a and ``[+[a, b]`` until E - b. Time alone does not falsify a premise with a fixed window, a
+# premise that binds the ends of the interval, or a negated premise. All times are in nanoseconds.
 FOREVER: Final = INT_MAX
 
 
@@ -46,12 +47,12 @@ def depends_on_now(premise: Literal) -> bool:
 
 
 def _moves(operator: Operator) -> bool:
-    """Return whether the window moves with the evaluation time."""
+    """Return whether the window of the operator moves with the evaluation time."""
     return len(operator.bounds) == 1 or not all(isinstance(bound.value, Time) for bound in operator.bounds)
 
 
 def operator_end(operator: Operator, values: Sequence[Value | Now], end: int) -> int:
-    """Return until when a fact that ends at ``end`` satisfies the operator with these bounds."""
+    """Return the time until which a fact that ends at ``end`` satisfies the operator; ``values`` are its bounds."""
     if end == FOREVER:
         return FOREVER
     sign = 1 if operator.is_future else -1
@@ -60,13 +61,16 @@ def operator_end(operator: Operator, values: Sequence[Value | Now], end: int) ->
     if not moving and len(values) > 1:
         return FOREVER
     if not operator.is_box and any(instant <= end for instant in fixed):
-        return FOREVER  # the window begins at a fixed instant, so it only grows
+        return FOREVER  # the window starts at a fixed instant and only grows, so it keeps the fact
     offsets = [*moving, 0] if len(values) == 1 else moving
     return end - (max(offsets) if operator.is_box else min(offsets))
 
 
 def premise_end(premise: Literal, row: Mapping[str, Value], end: int) -> int:
-    """Return until when a fact that ends at ``end`` satisfies a premise about now; ``row`` binds its variables."""
+    """Return the time until which a fact that ends at ``end`` satisfies a premise that depends on the time now.
+
+    ``row`` has the values of the variables in the premise.
+    """
     latest = end if is_at_now(premise) else FOREVER
     if premise.operator is not None:
         bounds = (bound.value for bound in premise.operator.bounds)
@@ -109,11 +113,11 @@ class ExpiryRules:
                 self.backward[key] = _index_by_first(compiled_rules)
 
     def is_time_limited(self, rule: Rule) -> bool:
-        """Return whether the rule has a premise about now, or one that reads a time-limited predicate."""
+        """Return whether the rule has a premise that depends on the time now or on a time-limited predicate."""
         return any(depends_on_now(p) or p.atom.key in self.time_limited for p in _positive_premises(rule))
 
     def expiring(self, key: Key) -> frozenset[Value] | None:
-        """Return the first arguments of facts that time can falsify; None if the rules do not determine them."""
+        """Return the first arguments of facts that time can falsify; None if the heads have no constants there."""
         return self._first_arguments.get(key, frozenset())
 
     def _first_args(self, key: Key) -> frozenset[Value] | None:
@@ -123,7 +127,7 @@ class ExpiryRules:
         return frozenset(first[0] for first in firsts)  # type: ignore[misc]  # constants
 
     def _can_compile(self, rule: Rule) -> bool:
-        """Return whether the rule reads relations only, row by row."""
+        """Return whether the rule has no aggregation and reads only stored relations."""
         keys = [rule.head.key, *(premise.atom.key for premise in relation_premises(rule))]
         predicates = [self.predicates[key] for key in keys]
         return not rule.clause.aggregates and not any(p.deferred or p.external for p in predicates)
@@ -133,12 +137,13 @@ def _positive_premises(rule: Rule) -> Iterator[Literal]:
     return (premise for premise in relation_premises(rule) if not premise.negated)
 
 
-# Backward functions are generated like other functions, with another ending: the caller passes the values of the head's
-# variables, and each row yields the end of its premises about now and the facts *below* it, which are the facts without
-# interval that the row rests on. Of several rows with the same facts below, the row that lasts longest is kept.
+# A backward function is generated like the function of a rule, with another ending. The caller passes the values of
+# the head's variables. Each row yields the earliest end of the premises that depend on now, and the facts *below*:
+# the facts of time-limited predicates on which the row rests. Of rows with the same facts below, the latest end is
+# kept.
 Node: TypeAlias = tuple[int, tuple[Any, ...]]
-"""A fact without interval, as predicate number and arguments; a negative number is a choice between derivations."""
-Derivations: TypeAlias = dict[tuple[Node, ...], int]  # by the facts below: the end of the other premises
+"""A fact without an interval, as predicate number and arguments; with a negative number, a choice between facts."""
+Derivations: TypeAlias = dict[tuple[Node, ...], int]  # the end of the other premises, by the facts below
 
 
 class BackwardRule:
@@ -155,7 +160,7 @@ class BackwardRule:
         self.reads = tuple(compiled.ids[premise.atom.key] for premise in relation_premises(rule))
         body_variables = {v.name for premise in rule.premises for v in premise_variables(premise)}
         self.constants: dict[int, Any] = {}  # by position in the head
-        self.compared_columns: list[int] = []  # positions that are computed, or repeat a variable
+        self.compared_columns: list[int] = []  # head positions that are computed, or repeat a variable
         position_of: dict[str, int] = {}
         for position, arg in enumerate(rule.head.args):
             if not isinstance(arg, Variable | Apply):
@@ -165,14 +170,14 @@ class BackwardRule:
             else:
                 self.compared_columns.append(position)
         self.preset = tuple(position_of)  # variables whose values are passed in
-        self.columns = (*position_of.values(), *self.compared_columns)  # head positions of the passed values
+        self.columns = (*position_of.values(), *self.compared_columns)  # the head positions of the passed values
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Return whether the head has these constants."""
+        """Return whether ``args`` have the constants of the head."""
         return all(args[i] == value for i, value in self.constants.items())
 
     def function(self, views: Sequence[View]) -> CompiledFunction | None:
-        """Return the function for the layers that hold facts; None if the rule derives nothing from them.
+        """Return the function for the layers that hold facts; None if the rule derives nothing from these layers.
 
         The function adds derivations to ``rows``; ``known`` are the arguments at ``columns``.
         """
@@ -221,7 +226,7 @@ class _BackwardGenerator(Generator):
         if operator is None:
             return
         bounds = [bound.value for bound in operator.bounds]
-        if all(isinstance(bound, Duration | Now) for bound in bounds):  # the same shift for all facts
+        if all(isinstance(bound, Duration | Now) for bound in bounds):  # the shift is the same for all facts
             shift = operator_end(operator, bounds, 0)  # type: ignore[arg-type]
             yield f"({end} if {end} == {self._forever} else {end} + {self.global_name(shift, 'K')})"
         else:
@@ -237,7 +242,7 @@ class _BackwardGenerator(Generator):
 
 
 def _name_wildcards(rule: Rule, time_limited: Collection[Key]) -> Rule:
-    """Name the ``_`` in premises on time-limited predicates. Programs cannot contain these names."""
+    """Replace ``_`` in premises on time-limited predicates by variables, whose names no program can contain."""
     number = itertools.count()
 
     def name_premise(premise: Premise) -> Premise:
@@ -253,7 +258,7 @@ def _name_wildcards(rule: Rule, time_limited: Collection[Key]) -> Rule:
 
 
 BackwardRules: TypeAlias = dict[Any, list[BackwardRule]]
-"""The rules of one predicate by the first constant of their heads; None for heads that begin with a variable."""
+"""The rules of one predicate by the first constant of the head; by None, those whose head starts with a variable."""
 
 
 def _index_by_first(rules: list[BackwardRule]) -> BackwardRules:
@@ -272,14 +277,14 @@ class Expiry:
         self.model = model
         self.evaluation = model.evaluation
         compiled = self.evaluation.compiled
-        if compiled.expiry_rules is None:  # two threads may both make them, with the same result
+        if compiled.expiry_rules is None:  # two threads may both make the rules, with the same result
             compiled.expiry_rules = ExpiryRules(compiled)
         self.expiry_rules: ExpiryRules = compiled.expiry_rules
         self.rules = self.expiry_rules.backward
         self.ids = compiled.ids
         self.ends: dict[Node, int] = {}  # the end of each node
         self._choices: dict[Node, Derivations] = {}
-        self._functions: dict[BackwardRule, CompiledFunction | None] = {}  # generated for the layers of this evaluation
+        self._functions: dict[BackwardRule, CompiledFunction | None] = {}  # for the layers of this evaluation
 
     def of(self, fact: str | Fact) -> int | None:
         """Return the end in nanoseconds, or None for no end. Raises ValueError if the fact does not hold."""
@@ -302,7 +307,7 @@ class Expiry:
         return fact.args in self.evaluation.views[self.ids[fact.key]]
 
     def _end(self, goal: Node) -> int:
-        """Settle the goal and the facts that it rests on, each at its latest end. A fact cannot rest on itself only."""
+        """Return the latest end of a node; compute the ends of the nodes on which it rests, to the least fixpoint."""
         ends = self.ends
         derivations_of: dict[Node, Derivations] = {}
         readers: dict[Node, dict[Node, None]] = {}
@@ -387,7 +392,10 @@ class Expiry:
         return self._instances.of(fact)[0] if logged is None else (logged,)
 
     def _derivation_of(self, instance: Instance) -> tuple[tuple[Node, ...], int]:
-        """Return the facts below a derivation, and its end. A premise on a time-limited predicate becomes a choice."""
+        """Return the facts below an instance, and the end of its other premises.
+
+        A premise on a time-limited predicate becomes a choice between the facts that satisfy it.
+        """
         below: dict[Node, None] = {}
         derivation_end = FOREVER
         for ground in instance.grounds:
@@ -404,20 +412,20 @@ class Expiry:
         return tuple(below), derivation_end
 
     def _premise_end(self, premise: Literal, row: Row, fact: Fact) -> int:
-        """Return until when a fact satisfies a premise about now; ``row`` has the values before the premise."""
+        """Return the time until which a fact satisfies a premise that depends on now; ``row`` is the row before it."""
         pairs = zip(premise.atom.args, fact.args, strict=True)
         values = {arg.name: value for arg, value in pairs if isinstance(arg, Variable)}
         return premise_end(premise, {**row, **values}, self._coalesced_interval(fact)[1])
 
     def _coalesced_interval(self, fact: Fact) -> Interval:
-        """Return the coalesced interval that contains that of the fact."""
+        """Return the coalesced interval that contains the interval of the fact."""
         assert fact.interval is not None
         start, end = fact.interval
         return next((s, e) for s, e in self._solver.intervals(fact.key, fact.args) if s <= start and end <= e)
 
 
 def _promising(derivations: Derivations) -> Derivations:
-    """Return the derivation without facts below, and the derivations that could outlast it."""
+    """Return the derivation without facts below, if any, and only those others that could end later."""
     independent_end = derivations.get(())
     if independent_end is None:
         return derivations

@@ -28,7 +28,7 @@ MAX_FRESH_SETS: Final = 4  # sets with values that occur nowhere
 
 @dataclass(frozen=True, slots=True)
 class BlockedRule:
-    """A rule and the first premise that fails, for the row that satisfies the most premises."""
+    """A rule, and the premise at which it stops for the row that satisfies the most premises."""
 
     rule: RuleRef
     premise: str
@@ -36,16 +36,16 @@ class BlockedRule:
 
     @classmethod
     def at(cls, shape: Shape, depth: int, row: Row) -> BlockedRule:
-        """Return the rule as blocked at the premise that runs after ``depth`` premises that hold for the row."""
+        """Return the rule as blocked at the premise after the first ``depth`` premises, which ``row`` satisfies."""
         return cls(shape.ref, premise_text(shape.as_written(depth), row), shape.by_first_occurrence(row))
 
 
 def _blocked(instances: Instances, shape: Shape, goal: Fact) -> BlockedRule:
-    """Return where a rule stops whose head unifies with ``goal``."""
+    """Return the premise or condition that keeps a rule, whose head unifies with ``goal``, from deriving it."""
     solver, rule = instances.solver, shape.rule
     start = shape.fix(shape.fixable, [goal.args[i] for i in shape.fixable])
     assert start is not None  # the head unifies
-    # If all of the head is fixed, no row satisfies all premises; a row that satisfies all but the last suffices.
+    # With the whole head fixed, no row satisfies all premises: the search may end at a row that satisfies all but one.
     target = len(rule.premises) - (0 if shape.leaves_open(shape.fixable) else 1)
     depth, row = furthest(solver, rule, start, MAX_ROWS, target)
     if depth < len(rule.premises):
@@ -76,7 +76,7 @@ class WhyNot:
     fact: str
     blocked: tuple[BlockedRule, ...]
     would_unlock: tuple[tuple[Fact, ...], ...]
-    complete: bool  # whether no other set would unlock the fact
+    complete: bool  # whether ``would_unlock`` contains every such set
 
     @property
     def holds(self) -> bool:
@@ -157,7 +157,8 @@ class Explainer:
         """Return the failing premise of each rule, and the smallest sets of facts that would make the fact hold.
 
         Facts of the predicates ``over`` may be added, by default of all predicates without rules. At most ``tries``
-        sets are evaluated. Values are the constants that occur and, if needed, their neighbours and new values.
+        sets are evaluated. The arguments of added facts are constants of the program and the facts; if none of these
+        unlock the fact, also neighbours of numbers and new values.
         """
         goal = self.read(fact)
         candidates = Candidates(self._prover, goal, over)
@@ -173,7 +174,7 @@ class Explainer:
         return WhyNot(goal.text, blocked, result.sets, result.complete)
 
     def blocked(self, key: Key, first: Value | None) -> list[BlockedRule]:
-        """Return where each rule of a predicate stops that could derive a fact with this first argument."""
+        """Return the blocking premise of each rule that could derive a fact of ``key`` with this first argument."""
         blocked = []
         for shape in self.shapes(key):
             positions = (0,) if first is not None and 0 in shape.fixable else ()
@@ -190,7 +191,7 @@ class Explainer:
         return self._prover.solver.has_facts(key)
 
     def furthest(self, shape: Shape, start: Row, max_rows: int) -> tuple[int, Row]:
-        """Return how many premises of a rule can be satisfied, and the least row that satisfies them."""
+        """Return :func:`furthest` of the rule: how many premises a row satisfies, and that row."""
         return furthest(self._prover.solver, shape.rule, start, max_rows)
 
     def satisfies(self, premise: Premise, row: Row) -> bool:
@@ -207,8 +208,9 @@ class Explainer:
     ) -> UnlockResult:
         """Search the smallest sets of facts of the predicates ``over`` that make ``goal`` hold.
 
-        Only values of ``session`` (the facts of the request) and ``rules`` are used; with ``readable``, if these do not
-        suffice, values of all facts as well. ``ANYTHING`` and ``ANY_NAME`` in a result are wildcards.
+        The arguments are values of ``session`` (the facts of the request) and of ``rules``. With ``readable``, a second
+        search uses the values of all facts if the first finds nothing. ``ANYTHING`` and ``ANY_NAME`` in a result are
+        wildcards.
         """
         arguments = self._prover, rules, session, goal, over
         assertable = CallerCandidates(*arguments)
@@ -229,5 +231,5 @@ class Explainer:
         return self._usage.count_fired(rules)
 
     def unused(self, facts: Iterable[str | Fact]) -> list[UnusedFact]:
-        """Return those of the given facts that occur in no rule instance, with the reason."""
+        """Return the facts of ``facts`` that occur in no rule instance, each with the reason."""
         return self._usage.unused(map(self.read, facts))

@@ -1,12 +1,13 @@
 """Instances of rules that derive a fact, and the facts on which each premise of an instance can rest.
 
 The facts of a temporal predicate are stored twice: with their *original* intervals, given or derived, and coalesced.
-A premise reads coalesced intervals; a proof names facts with their original intervals. Which of these facts a premise
-needs follows from the instants that it demands (:class:`Demand`):
+A premise reads coalesced intervals; a proof names facts with their original intervals. The instants that a premise
+demands (:class:`Demand`) determine on which of these facts the premise rests:
 
 * a box operator demands its whole window, a diamond operator some instant of its window;
 * a known instant in an annotation is demanded itself;
-* a variable that is bound to an end of the coalesced interval demands that end, and all instants up to the others.
+* a variable that is bound to an end of the coalesced interval demands that end;
+* of several demanded instants, all instants between the first and the last are demanded too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from manglecp.mangle.values import INT_MAX, INT_MIN
 
 
 def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
-    """Return the free variables that take the start and the end of the fact's interval; None for other ends."""
+    """Return the free variables that take the start and the end of a fact's interval; None for an end without one."""
     if premise.annotation is None:
         return None, None
 
@@ -41,7 +42,7 @@ def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
 
 
 class Demand(NamedTuple):
-    """The instants at which a fact has to hold, so that it satisfies a premise. Without any, one fact suffices."""
+    """The instants at which a fact has to hold to satisfy a premise. Without demands, any fact satisfies it."""
 
     whole: Interval | None = None  # the fact has to hold at every instant of this interval
     touched: Interval | None = None  # the fact has to hold at some instant of this interval
@@ -68,7 +69,7 @@ def demand(premise: Literal, row: Row, now: int, coalesced: Interval | None = No
     if not instants:
         return Demand(touched=touched)
     first, last = min(instants), max(instants)
-    if touched is not None:  # extend the demanded interval to the window of the diamond if it does not reach it
+    if touched is not None:  # extend the demanded interval until it meets the window of the diamond
         if last < touched[0]:
             last = touched[0]
         elif first > touched[1]:
@@ -83,7 +84,7 @@ def option_of(demanded: Demand, key: Key, args: Args, intervals: Iterable[Interv
 
 
 def cheapest_cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> tuple[Fact, ...]:
-    """Return the fewest facts that together cover the demanded interval, the cheapest of equals; () without a cover."""
+    """Return the fewest facts that together cover the demanded interval, cheap facts first; () without a cover."""
     assert option.demand.whole is not None
     needed_from, last = option.demand.whole
     cover: list[Fact] = []
@@ -112,7 +113,7 @@ def all_covers(option: Option) -> Iterator[list[Fact]]:
 
 
 class Option(NamedTuple):
-    """Facts that satisfy a premise: any one of them or, if the demand is a whole interval, those that cover it.
+    """Facts that satisfy a premise: each fact alone or, for the demand of a whole interval, facts that cover it.
 
     Facts that differ only where the premise has ``_`` are different options.
     """
@@ -147,15 +148,15 @@ class Absence:
 
 
 Ground: TypeAlias = Support | Absence
-"""A reason for which a rule applies. Not *ground* in the sense of Datalog: without variables."""
+"""What satisfies a premise of an instance. Unlike in Datalog, *ground* does not mean *without variables* here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A rule with values for its variables, and its grounds in the order of the premises in the text.
+    """A rule with values for its variables, and a ground for each premise, in the order of the text.
 
-    The grounds of an aggregate are the grounds of every row of its group, except ``omitted`` rows of a large group.
-    An instance without a rule is a merge: its grounds are the facts whose values were merged.
+    The grounds of an aggregation are those of every row of the group, except ``omitted`` rows of a large group.
+    An instance without a rule is a merge, whose grounds are the facts that were merged.
     """
 
     shape: Shape | None
@@ -165,11 +166,11 @@ class Instance:
 
     @property
     def order_key(self) -> tuple[object, ...]:
-        """Order by content, independent of the order of clauses."""
+        """A sort key of the content, independent of the order of clauses."""
         return () if self.shape is None else (*self.shape.sort_key, row_key(self.row))
 
     def facts(self) -> Iterator[Fact]:
-        """Yield the facts of all options; may repeat."""
+        """Yield the facts of all options, some repeatedly."""
         for ground in self.grounds:
             if isinstance(ground, Support):
                 for option in ground.options:
@@ -185,8 +186,8 @@ class DerivedRow:
 
 
 SMALL_GROUP: Final = 20  # a proof shows all rows of a group of this size
-MAX_GROUP_ROWS: Final = 5  # rows of a larger group that a proof shows; it counts the others
-MAX_GROUP_LEAVES: Final = 100  # the same, if all facts of the premises are given
+MAX_GROUP_ROWS: Final = 5  # rows of a larger group that a proof shows; the proof counts the others
+MAX_GROUP_LEAVES: Final = 100  # MAX_GROUP_ROWS for a group whose premises have no rules
 
 
 class Instances:
@@ -201,7 +202,7 @@ class Instances:
     def of(self, fact: Fact, limit: int | None = None) -> tuple[list[Instance], bool]:
         """Return the instances that derive a fact (with its original interval), and whether these are all.
 
-        With ``limit``, a rule that has more rows contributes only those that come from the least facts of its premises.
+        With ``limit``, a rule with more rows contributes that number of rows, from the least facts of its premises.
         """
         instances: list[Instance] = []
         complete = True
@@ -210,7 +211,7 @@ class Instances:
             start = shape.fix(shape.selective_positions, fixed_values)
             if start is None:
                 continue
-            if shape.compares_head:  # the rows from ``start`` derive other facts, too: keep them for the next call
+            if shape.compares_head:  # the rows from ``start`` derive other facts too, so the result is cached
                 cached = self._cache.get((id(shape), fixed_values))
                 if cached is None:
                     cached = self._cache[id(shape), fixed_values] = self.derivations(shape, start)
@@ -224,7 +225,7 @@ class Instances:
         return instances, complete
 
     def derivations(self, shape: Shape, start: Row) -> Mapping[TimedArgs, list[DerivedRow]]:
-        """Return the facts that a rule derives from rows that extend ``start``, each with the rows that derive it."""
+        """Return the facts that a rule derives from rows that extend ``start``, each with its rows after transforms."""
         derivations: dict[TimedArgs, list[DerivedRow]] = {}
         rows = list(self.solver.rows(shape.rule, start))
         for derived in self.apply_transforms(shape.rule, rows):
@@ -265,7 +266,7 @@ class Instances:
         return (args, interval) if is_nonempty_interval(*interval) else None
 
     def instance(self, shape: Shape, derived: DerivedRow, start: Row) -> Instance:
-        """Return the instance of a row after transforms. The rows of a group are in the order of their values."""
+        """Return the instance of a row after transforms, with the grounds of its members in the order of values."""
         row = derived.row if shape.rule.clause.aggregates else {**start, **derived.row}
         if len(derived.members) == 1:
             return Instance(shape, row, tuple(self.grounds(shape, derived.members[0], start)))
@@ -307,9 +308,9 @@ class Instances:
             for args in self._deferred_facts(premise, before, after):
                 yield Option((Fact(key[0], args),))
             return
-        raw_key = solver.raw_key_of(rule)  # the predicate whose original intervals the rule reads; None without one
-        _, facts = solver.look_up(premise, after, raw_key)  # every argument is known, so few facts are left
-        # Created with ``before``, not ``after``: only a variable that is still free is bound to an end of an interval.
+        raw_key = solver.raw_key_of(rule)  # the predicate, if any, whose original intervals the rule reads
+        _, facts = solver.look_up(premise, after, raw_key)  # every argument is known, so few facts match
+        # Created with ``before``: in ``after``, the variables that take an end of the interval are bound already.
         matcher = Matcher(premise, before, solver.now)
         matching = [fact for fact in facts if matcher.match(before, *fact) == after]
         for args, coalesced in sorted(matching, key=timed_order) if len(matching) > 1 else matching:

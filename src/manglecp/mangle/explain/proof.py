@@ -1,4 +1,4 @@
-"""Proofs: graphs that are written as trees; and all minimal sets of given facts that support a fact."""
+"""Proofs, which are graphs that are formatted as trees; and the minimal sets of given facts that support a fact."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from manglecp.mangle.values import Value
 
 NodeOrigin: TypeAlias = Origin | Literal["derived", "absent"]
 
-MAX_NODES: Final = 10_000  # in larger trees, repeated parts are cut
-_MAX_INDENT: Final = 40  # levels; deeper levels are numbered
+MAX_NODES: Final = 10_000  # in a larger tree, each repetition of a subtree is cut
+_MAX_INDENT: Final = 40  # levels that are indented; a deeper level is written as a number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One step of a proof: a fact and what it follows from. A step that is used twice is one object."""
+    """One step of a proof: a fact, and the nodes from which it follows. Nodes may share a premise."""
 
     fact: str  # canonical text; for an absence, the negated premise
     origin: NodeOrigin
@@ -35,7 +35,7 @@ class Node:
     bindings: Mapping[str, Value] = field(default_factory=dict)
     premises: tuple[Node, ...] = ()
     ground: Fact | None = field(default=None, repr=False)  # None for an absence
-    omitted: int = 0  # rows of an aggregate that hold too and are left out
+    omitted: int = 0  # rows of a group that the proof leaves out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +57,8 @@ class Proof:
     def as_json(self, max_nodes: int = MAX_NODES) -> dict[str, Any]:
         """Return plain JSON.
 
-        A repeated part is written again, unless the tree has more than ``max_nodes`` nodes; then ``"repeated": true``
-        marks it, and only the first occurrence is complete.
+        In a tree of more than ``max_nodes`` nodes, only the first occurrence of a subtree is complete; each other
+        occurrence has no premises, and is marked by ``"repeated": true``.
         """
         premises_by_depth: list[list[dict[str, Any]]] = [[]]
         for node, depth, is_repeated in self._walk(max_nodes):
@@ -78,11 +78,11 @@ class Proof:
         return {"fact": self.fact, "proof": premises_by_depth[0][0]}
 
     def text(self, max_nodes: int = MAX_NODES) -> str:
-        """Return the tree, one fact per line, premises indented."""
+        """Return the tree as lines: one fact per line, its premises indented below."""
         return "\n".join(line for visit in self._walk(max_nodes) for line in _node_lines(*visit)) + "\n"
 
     def _walk(self, max_nodes: int) -> Iterator[tuple[Node, int, bool]]:
-        """Yield the nodes of the tree, each with its depth, and whether its premises are cut as repeated."""
+        """Yield the nodes of the tree, each with its depth, and whether its premises are cut as a repetition."""
         cut_repeated = _tree_size(self.root) > max_nodes
         work = [(self.root, 0)]
         seen: set[Node] = set()
@@ -163,7 +163,7 @@ class Prover:
         return Proof(goal.text, Node(goal.text, "derived", premises=parts, ground=goal))
 
     def option(self, goal: Fact) -> Option:
-        """Return the facts that a goal rests on: itself, or the uncoalesced facts that cover its interval."""
+        """Return the goal itself as an option, or the uncoalesced facts that cover its interval."""
         if goal.interval is None:
             return Option((goal,))
         raw = self.solver.intervals(goal.key, goal.args, raw=True)
@@ -235,10 +235,10 @@ class MinimalSets:
         return len(self._sets)
 
 
-# A given fact that is also derived may be replaced by its derivation. Sets are combined bottom-up, and inside a
-# recursion to the fixpoint; only the smallest sets are kept.
+# A given fact that rules derive too has several sets: the fact itself, and those of its derivations. Sets are combined
+# bottom-up, in a recursion to the fixpoint; a set that contains another is dropped.
 MAX_INSTANCES: Final = 20_000  # instances in one search for sets
-MAX_COVERS: Final = 1_000  # covers of the interval that one premise demands
+MAX_COVERS: Final = 1_000  # covers of one demanded interval
 
 
 class TooWide(Exception):
@@ -247,7 +247,7 @@ class TooWide(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Minimal sets of given facts, each sorted by text, smallest first."""
+    """The minimal sets of given facts that support a fact: smallest first, each set sorted by text."""
 
     sets: tuple[tuple[Fact, ...], ...]
     complete: bool  # whether these are all sets
@@ -270,7 +270,7 @@ class Supports:
         return Alternatives(tuple(sets[: self.limit]), self.complete and len(sets) <= self.limit)
 
     def _settle(self, goals: list[Fact]) -> None:
-        """Fill the sets of the goals and their dependencies to the fixpoint."""
+        """Compute the sets of the goals and of the facts on which they rest, to the fixpoint. Raises TooWide."""
         readers: dict[Fact, dict[Fact, None]] = {}
         stack, count = list(goals), 0
         while stack:
@@ -291,7 +291,7 @@ class Supports:
         settle(lowest_first, readers, self._extend)
 
     def _extend(self, fact: Fact) -> bool:
-        """Add the sets of the instances of a fact to its sets; return whether one is new."""
+        """Add the sets of each instance of a fact to the sets of the fact; return whether a set is new."""
         sets = self._sets[fact]
         changed = False
         for instance in self.search.expand(fact, MAX_INSTANCES)[0]:
@@ -331,7 +331,7 @@ class Supports:
         return sets
 
     def _add(self, target: MinimalSets, new: Iterable[AssumedFacts]) -> None:
-        """Add sets up to ten times the limit, because later sets replace some of them."""
+        """Add sets, up to ten times the limit: a smaller set that is added later replaces the sets that contain it."""
         for facts in new:
             if len(target) >= 10 * self.limit:
                 self.complete = False

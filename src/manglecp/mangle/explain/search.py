@@ -16,20 +16,20 @@ from manglecp.mangle.facts import Fact
 from manglecp.mangle.syntax import Key
 
 # The best proof has the fewest leaves, then the least height, then the least text. Facts are expanded into instances,
-# breadth first from the goal; then the least costs are settled per component, bottom-up, to the fixpoint. An instance
-# costs more than its premises, so proofs are well-founded under recursion. Leaves count as often as they are used;
-# counting each once would be NP-hard. A search that reaches WORK instances takes the best proof from these; if these
-# make none, each fact gets one instance whose premises the evaluation derived before the fact.
-ChosenFacts: TypeAlias = tuple[Fact, ...] | Absence  # the facts that satisfy a positive premise, or a negated premise
+# breadth first from the goal; then the least costs are computed per component, bottom-up, to the fixpoint. An instance
+# costs more than its premises, so proofs are well-founded under recursion. A leaf counts as often as the proof uses it;
+# to count each leaf once would be NP-hard. The expansion stops at WORK instances. If these contain no proof, each fact
+# gets one instance whose premises the evaluation derived before the fact.
+ChosenFacts: TypeAlias = tuple[Fact, ...] | Absence  # what satisfies a positive or a negated premise
 Expansion: TypeAlias = dict[Fact, list[Instance]]  # instances by the fact that they derive
 
 WORK: Final = 128  # instances that a search expands breadth first
-MAX_WORK: Final = 20_000  # the same, where only some given facts may be leaves
+MAX_WORK: Final = 20_000  # WORK of a search in which only some given facts may be leaves
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The proof of a fact, by an instance and the facts it rests on, and its cost."""
+    """The last step of the best proof of a fact: an instance, the facts chosen for its premises, and the cost."""
 
     leaf_count: int
     height: int
@@ -65,7 +65,7 @@ class Search:
         return self.solver.program.component_numbers.get(key, -1)
 
     def prove(self, goals: Collection[Fact]) -> None:
-        """Settle the goals and what they rest on. A fact without an entry in ``best`` cannot be proved."""
+        """Fill ``best`` for the goals and the facts on which they rest. A fact without an entry cannot be proved."""
         self._settle_all(self._expand(goals, WORK if self.using is None else MAX_WORK))
         if any(goal not in self.best for goal in goals):
             self._settle_all(self._expand_in_order(goals))
@@ -78,7 +78,7 @@ class Search:
             self._settle(by_component[number])
 
     def is_leaf(self, fact: Fact) -> bool:
-        """Return whether the fact is given and may be used; then it needs no proof, even if rules derive it."""
+        """Return whether the fact is given and may be a leaf. A leaf needs no proof, even if rules derive the fact."""
         if fact in self.best:
             return self.best[fact] is LEAF
         if (self.using is None or fact in self.using) and self.solver.is_given(fact):
@@ -97,7 +97,7 @@ class Search:
         return fact not in self.best and not self.is_leaf(fact)
 
     def _expand(self, goals: Iterable[Fact], work: int) -> Expansion:
-        """Expand goals and what they rest on, breadth first, into at most about ``work`` instances."""
+        """Expand goals and the facts on which they rest, breadth first, into at most about ``work`` instances."""
         expansion: Expansion = {}
         next_layer = dict.fromkeys(goals)
         while next_layer:
@@ -115,7 +115,7 @@ class Search:
         return expansion
 
     def _expand_in_order(self, goals: Iterable[Fact]) -> Expansion:
-        """Expand goals and what they rest on into one instance each, which rests on facts derived earlier."""
+        """Expand goals and the facts on which they rest into one instance each, whose premises were derived earlier."""
         expansion: Expansion = {}
         stack = list(goals)
         while stack:
@@ -127,7 +127,7 @@ class Search:
         return expansion
 
     def _settle(self, expansion: Expansion) -> None:
-        """Find the best proofs of facts of one component; premises outside of it have their best proofs."""
+        """Find the best proofs of facts of one component; the earlier components are settled already."""
         readers: dict[Fact, dict[Fact, None]] = {}
         for fact, instances in expansion.items():
             for instance in instances:
@@ -167,13 +167,13 @@ class Search:
         return choice.leaf_count, choice.height, self.text(fact)
 
     def _cost(self, chosen: Iterable[ChosenFacts]) -> tuple[int, int]:
-        """Return the number of leaves and the height of chosen facts; a fact that occurs twice counts once."""
+        """Return the sum of the leaves and the greatest height of the chosen facts; a repeated fact counts once."""
         facts = {fact for facts in chosen if isinstance(facts, tuple) for fact in facts}
         choices = [self.best[fact] for fact in facts]
         return sum([choice.leaf_count for choice in choices]), max([choice.height for choice in choices], default=0)
 
     def _choice(self, instance: Instance) -> Choice | None:
-        """Return the best proof by an instance; None if a premise has no proof yet."""
+        """Return the best proof that ends with an instance; None if a premise has no proof yet."""
         chosen: list[ChosenFacts] = []
         for ground in instance.grounds:
             facts = ground if isinstance(ground, Absence) else self.cheapest(ground.options)

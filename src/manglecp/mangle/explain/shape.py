@@ -1,8 +1,8 @@
 """Static properties of a rule: its id, the written order of its premises, and the head positions that a fact may fix.
 
-To explain a fact, variables of the head get its values before the body runs. The meaning must not change: a
-variable in a time annotation or operator gets its value from the premises alone, and in an aggregation only group keys
-may be fixed.
+To explain a fact, the variables of the head are fixed to the values of the fact before the body runs. That must not
+change the meaning of the rule: a variable in a time annotation or operator is never fixed, and in an aggregation only
+the group keys are.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def with_bindings(text: str, bindings: Mapping[str, Value]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RuleRef:
-    """A rule as named in explanations."""
+    """A reference to a rule in an explanation."""
 
     clause: syntax.Clause = field(repr=False)
     id: str
-    head: str  # the predicate of its head
+    head: str  # the predicate of the head
     file: str | None
     line: int | None
 
@@ -95,7 +95,7 @@ class Shape:
         return self.ref.text, self.ref.file or "", self.ref.line or 0
 
     def as_written(self, position: int) -> syntax.Premise:
-        """Return the premise of the clause for a position in the running order."""
+        """Return the premise of the clause that runs at a position of the running order."""
         return self.rule.clause.premises[self.rule.positions[position]]
 
     @cached_property
@@ -139,7 +139,7 @@ class Shape:
 
     @cached_property
     def selective_positions(self) -> tuple[int, ...]:
-        """The fixable head positions whose value narrows look-ups: inputs, constants, and variables of premises."""
+        """The fixable head positions that narrow look-ups: inputs, constants, and variables of positive premises."""
         premises = (premise for premise in relation_premises(self.rule) if not premise.negated)
         return tuple(self._positions({a.name for p in premises for a in p.atom.args if isinstance(a, syntax.Variable)}))
 
@@ -160,7 +160,7 @@ class Shape:
                 yield position
 
     def leaves_open(self, positions: tuple[int, ...]) -> bool:
-        """Return whether, with these positions fixed, arguments or an interval remain to be compared after the body."""
+        """Return whether the body, with these positions fixed, may derive other facts than the one to be explained."""
         return len(positions) < len(self.rule.head.args) or self.predicate.temporal
 
     @cached_property
@@ -168,12 +168,12 @@ class Shape:
         return self.leaves_open(self.selective_positions)
 
     def fix(self, positions: Iterable[int], values: Iterable[object]) -> Row | None:
-        """Return the initial row with these values of the head; None if the head cannot have them."""
+        """Return the row that gives the head these values at these positions; None if the head cannot have them."""
         patterns: list[syntax.Term] = [self.rule.head.args[i] for i in positions]
         return unify(patterns, tuple(values), row={}, now=0)  # type: ignore[arg-type]
 
     def bound_before(self, start: frozenset[str]) -> list[frozenset[str]]:
-        """Return the variables bound before each premise, and after the last one; ``start`` is always bound."""
+        """Return the variables bound before each premise and after the last one, if ``start`` are bound first."""
         before = self._bound_before.get(start)
         if before is None:
             before = self._bound_before[start] = [start]
@@ -183,9 +183,9 @@ class Shape:
 
     @cached_property
     def relation_premises(self) -> list[tuple[int, syntax.Literal]]:
-        """The premises that read relations, in written order, each with its place in the running order."""
-        places = zip(self.rule.positions, enumerate(self.rule.premises), strict=True)
-        premises = (running for _, running in sorted(places, key=lambda place: place[0]))
+        """The premises that read relations, in written order, each with its position in the running order."""
+        by_written_position = zip(self.rule.positions, enumerate(self.rule.premises), strict=True)
+        premises = (running for _, running in sorted(by_written_position, key=lambda pair: pair[0]))
         return [(i, p) for i, p in premises if isinstance(p, syntax.Literal) and not p.atom.predicate.startswith(":")]
 
     @cached_property
@@ -194,7 +194,7 @@ class Shape:
 
 
 def shapes_of(program: Program) -> Mapping[syntax.Key, list[Shape]]:
-    if program.shapes is None:  # two threads may both make them, with the same result
+    if program.shapes is None:  # two threads may both make the shapes, with the same result
         program.shapes = {
             key: [Shape(rule, program.predicates[key]) for rule in rules]
             for key, rules in program.rules_by_head.items()
@@ -203,7 +203,7 @@ def shapes_of(program: Program) -> Mapping[syntax.Key, list[Shape]]:
 
 
 def unifies(head: syntax.Atom, args: Args) -> bool:
-    """Return whether the head may unify with the arguments; function applications are not compared."""
+    """Return whether the head may unify with the arguments; a function application unifies with any value."""
     comparable = [
         (term, value) for term, value in zip(head.args, args, strict=True) if not isinstance(term, syntax.Apply)
     ]

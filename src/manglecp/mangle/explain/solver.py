@@ -70,7 +70,7 @@ def read_fact(text: str, program: Program, now: int) -> Fact:
 
 
 def read_goal(fact: str | Fact, program: Program, now: int) -> Fact:
-    """Return the fact, parsed if it is a text. A fact of a temporal predicate without interval holds always."""
+    """Return the fact, parsed if it is a text. A temporal fact without an interval gets the interval of all times."""
     if isinstance(fact, str):
         return read_fact(fact, program, now)
     predicate = program.predicates.get(fact.key)
@@ -78,7 +78,7 @@ def read_goal(fact: str | Fact, program: Program, now: int) -> Fact:
     return fact._replace(interval=(INT_MIN, INT_MAX)) if always else fact
 
 
-MAX_FACTS: Final = 1_000  # facts of one premise that the search for the furthest premise tries
+MAX_FACTS: Final = 1_000  # facts of one premise that :func:`furthest` tries
 
 
 class DeadlineExceeded(LimitError):
@@ -86,18 +86,18 @@ class DeadlineExceeded(LimitError):
 
 
 class _PremiseTraits(NamedTuple):
-    """How one premise is solved; holds the premise, so that its id is not reused."""
+    """How one premise is solved. Traits are cached by the id of the premise; ``premise`` keeps that id from reuse."""
 
     premise: Premise
     is_stored: bool  # reads a relation, rather than a test or a call
-    is_plain: bool  # a positive look-up without times and functions; consecutive plain premises run in any order
-    is_distinct: bool  # different facts extend a row differently
+    is_plain: bool  # a positive look-up without times and functions; neighbouring plain premises may change places
+    is_distinct: bool  # no two facts extend a row in the same way
 
 
 class ModelSolver(NaiveEvaluation):
-    """The interpreter over a finished model, with persistent indexes.
+    """The interpreter over a finished model, with indexes that are kept between calls.
 
-    ``raw`` is a predicate whose intervals are read before coalescing: see :meth:`raw_key_of`.
+    A parameter ``raw`` with a key is the predicate whose intervals are read before coalescing: see :meth:`raw_key_of`.
     """
 
     def __init__(self, model: EvaluatedModel) -> None:
@@ -112,7 +112,7 @@ class ModelSolver(NaiveEvaluation):
         self._raw_keys = {key for key in recursive if self.predicate(key).temporal}
 
     def relation(self, key: Key) -> Relation:
-        """Return the facts of a predicate as the interpreter reads them, for deferred and merge predicates."""
+        """Return the facts of a predicate in the form that the interpreter of deferred and merged predicates reads."""
         relation = self.relations.get(key)
         if relation is None:
             relation = self.relations[key] = Relation()
@@ -138,7 +138,7 @@ class ModelSolver(NaiveEvaluation):
         return sorted(interval for _, interval in timed if interval is not None)
 
     def is_given(self, fact: Fact) -> bool:
-        """Return whether the fact needs no proof: it was given, or neither a rule nor a merge makes it."""
+        """Return whether the fact needs no proof: it was given, or its predicate has neither rules nor a merge."""
         if fact.key not in self.rules and self.program.predicates[fact.key].merge is None:
             return True
         return self.model.origin(fact) is not None
@@ -178,14 +178,14 @@ class ModelSolver(NaiveEvaluation):
             raise DeadlineExceeded(self.limits.seconds or 0, self.limits.seconds or 0, "seconds")
 
     def limits_left(self) -> Limits:
-        """Return the limits of a further evaluation before the deadline."""
+        """Return the limits of another evaluation, whose time ends at the deadline."""
         if self.deadline is None:
             return self.limits
         return replace(self.limits, seconds=max(self.deadline - monotonic(), 0.001))
 
     def look_up(self, premise: Literal, row: Row, raw: Key | None = None) -> tuple[Matcher, Facts]:
-        """Return a matcher of the premise, and the facts that agree with the values that ``row`` knows."""
-        if self.deadline is not None:  # here, because every search makes look-ups
+        """Return a matcher of the premise, and the facts that agree with the values in ``row``."""
+        if self.deadline is not None:  # checked here, because every search makes look-ups
             self.check_deadline()
         cache_key = (id(premise), raw, tuple(row))
         cached = self._matchers.get(cache_key)
@@ -213,32 +213,32 @@ class ModelSolver(NaiveEvaluation):
             yield row
 
     def solutions(self, premise: Premise, row: Row, raw: Key | None = None, limit: int | None = None) -> Iterable[Row]:
-        """Return the extensions of a row that satisfy a premise; with ``limit`` only by the least facts, in order."""
+        """Return the extensions of a row that satisfy a premise; with ``limit``, by that number of the least facts."""
         if self.traits(premise).is_stored:
             return self._matches(premise, row, raw, limit)  # type: ignore[arg-type]
         return self._drive(super()._solve(premise, [row]))
 
     def least_facts(self, facts: Facts, limit: int) -> list[TimedArgs]:
         """Return the least facts of an index entry in the order of values, memoised."""
-        held, least = self._least.get(id(facts), (facts, ()))
-        if len(least) < min(limit, len(held)):
+        kept_facts, least = self._least.get(id(facts), (facts, ()))
+        if len(least) < min(limit, len(kept_facts)):
             count = max(limit, MAX_FACTS)
             try:
                 least = heapq.nsmallest(count, facts)  # strings and numbers compare fast
             except TypeError:
                 least = heapq.nsmallest(count, facts, key=timed_order)
-            self._least[id(facts)] = facts, least  # keeps ``facts``, so that its id is not reused
+            self._least[id(facts)] = facts, least  # a reference to ``facts`` keeps its id from reuse
         return [*least[:limit]]
 
     def raw_key_of(self, rule: Rule) -> Key | None:
-        """Return the key of a temporal, recursive head, whose intervals the rule reads before coalescing; else None."""
+        """Return the key of a head that is temporal and recursive, whose intervals the rule reads before coalescing."""
         return rule.head.key if rule.head.key in self._raw_keys else None
 
     def rows(self, rule: Rule, start: Row, limit: int | None = None) -> Iterator[Row]:
-        """Yield the rows that satisfy every premise, before transforms; with ``limit`` at most that number, in order.
+        """Yield the rows that satisfy every premise, before transforms; with ``limit``, the first of the least facts.
 
-        Of consecutive plain look-ups, the one with the fewest facts runs first. Everything else, in particular a
-        temporal premise, keeps its place, because the result depends on it.
+        Of neighbouring plain look-ups, the one with the fewest facts runs first. Any other premise, for example a
+        temporal one, keeps its place, because the result depends on the order.
         """
         try:
             yield from itertools.islice(self._extend(rule, start, rule.premises, limit), limit)

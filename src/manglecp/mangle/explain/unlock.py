@@ -1,8 +1,9 @@
 """The smallest sets of facts that make a fact hold when they are added.
 
-Sets of one fact are tried first, then of two, then of three. To try a set is to evaluate the program with it. A set
-that fails is extended by abduction over the model with the set added; a set that breaks the program is extended only by
-facts that could repair it. If abduction is too expensive (a dense closure), every set of candidates is tried.
+Sets of one fact are tried first, then sets of two, then sets of three. To try a set, the program is evaluated with the
+set added. If the fact still does not hold, abduction over that model finds extensions of the set; if the evaluation
+raises an error, only facts that could repair the program extend the set. If abduction is too expensive (for example in
+a dense closure), every set of candidates is tried.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from manglecp.mangle.values import INT_MAX, INT_MIN, Time
 
 MAX_FACTS: Final = 3  # facts in a set
 MAX_SETS: Final = 16  # sets of one result
-MAX_TRIES: Final = 1_000  # evaluations of the program with a set
+MAX_TRIES: Final = 1_000  # evaluations of one search
 MAX_TRIES_OF_CALLERS: Final = 200  # MAX_TRIES for Explainer.unlock
-STEPS_PER_TRY: Final = 10  # the limit of abduction steps, per permitted try
+STEPS_PER_TRY: Final = 10  # abduction steps of a search, per permitted try
 MAX_NEW_FACTS: Final = 50_000  # facts that one try may derive beyond the model
 
 
 @dataclass(frozen=True, slots=True)
 class UnlockResult:
-    """The smallest sets found, each sorted by text; ``complete`` if there are no other sets."""
+    """The smallest unlocking sets, each sorted by text; ``complete`` is whether there are no others."""
 
     sets: tuple[tuple[Fact, ...], ...]
     complete: bool
@@ -105,10 +106,10 @@ class UnlockSearch:
                     queue[extended] = None
 
     def _try_every_set_of(self, size: int, unlocking_sets: set[AssumedFacts]) -> bool:
-        """Try all sets of a size, if there are few enough; return whether they were tried."""
+        """Try all sets of ``size`` facts if the permitted tries suffice; return whether the sets were tried."""
         keys = [key for key in self.candidates.keys if key in self.scope]
         if any(self.prover.solver.predicate(key).temporal for key in keys):
-            return False  # only the premises show which intervals are the smallest
+            return False  # the smallest intervals follow from the premises, which only abduction reads
         lengths = [[len(self.candidates.column(key, i)) for i in range(key[1])] for key in keys]
         if math.comb(sum(map(math.prod, lengths)), size) > self.tries_left:
             return False
@@ -134,7 +135,7 @@ class UnlockSearch:
         return self._tried[added]
 
     def _evaluate_with(self, added: AssumedFacts) -> EvaluatedModel | None:
-        """Return the model with facts added; None if they break the program."""
+        """Return the model with facts added; None if the evaluation raises an error."""
         limits = self.prover.solver.limits_left()
         max_derived = min(limits.derived_facts, self._fact_count + MAX_NEW_FACTS)
         try:
@@ -162,7 +163,10 @@ class UnlockSearch:
         return not check_types(program.predicates, program.rules, [*program.facts, *given])
 
     def _missing_sets(self, added: AssumedFacts, budget: int, is_largest: bool) -> MinimalSets:
-        """Return sets, one of which has to be added as well; ``is_largest`` if no larger sets will be tried."""
+        """Return sets of facts, one of which has to be added besides ``added``.
+
+        ``is_largest`` is whether no larger sets will be tried.
+        """
         if not added:
             return self._query(self.prover, _as_literal(self.goal), {}, budget, is_largest)
         model = self._evaluate_with(added)
@@ -182,7 +186,10 @@ class UnlockSearch:
         return sets
 
     def _repairs(self, added: AssumedFacts, budget: int, is_largest: bool) -> MinimalSets:
-        """Return sets that could repair a program that ``added`` breaks: facts to include, or facts that retract."""
+        """Return sets that could repair a program in which ``added`` causes an error.
+
+        These are the facts that an inclusion requires, and facts that retract a consequence of ``added``.
+        """
         repairs = MinimalSets()
         for fact in added:
             predicate = self.prover.solver.predicate(fact.key)
@@ -199,12 +206,17 @@ class UnlockSearch:
         return repairs
 
     def _sorted_without_worse(self, unlocking_sets: set[AssumedFacts]) -> tuple[tuple[Fact, ...], ...]:
-        """Drop sets that differ from another only by a longer interval or, if time is free, one further from now."""
+        """Return the sets in the order of their text, without the sets for which another set is better."""
         best = [facts for facts in unlocking_sets if not any(self._is_better(other, facts) for other in unlocking_sets)]
         ordered = [tuple(sorted(facts, key=lambda fact: fact.text)) for facts in best]
         return tuple(sorted(ordered, key=lambda facts: [fact.text for fact in facts]))
 
     def _is_better(self, left_set: AssumedFacts, right_set: AssumedFacts) -> bool:
+        """Return whether the sets differ only in one interval, and the interval of ``left_set`` is preferable.
+
+        An interval is preferable if the other contains it, if it is the smallest for a premise and the other is not, or
+        if it is shorter or nearer to now.
+        """
         only_left, only_right = left_set - right_set, right_set - left_set
         if len(only_left) != 1 or len(only_right) != 1:
             return False
