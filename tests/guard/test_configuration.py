@@ -44,7 +44,7 @@ def test_the_entry_starts_a_relay_and_remove_restores_it(setup: Setup, section: 
     assert "far: a remote server, not guarded yet" in shown
     assert "s3cret" not in shown
     document = json.loads(setup.config.read_text())[section]
-    assert document["files"]["args"][:3] == ["guard", "relay", "--config"]
+    assert document["files"]["args"][4:7] == ["guard", "relay", "--config"]
     assert document["files"]["env"] == {"API_KEY": "s3cret"}
     assert document["far"] == {"type": "http", "url": "https://example.org/mcp"}
     assert stat.S_IMODE(setup.config.stat().st_mode) == 0o600

@@ -157,7 +157,8 @@ def install(host: str, folder: Path, name: str | None, project: bool, direct: st
     """
     from manglecp.mcp_server import plan_installation
 
-    launcher = [sys.executable, "-m", "manglecp", "mcp", "serve", str(folder.absolute())]
+    # Hosts start the server in the folder of any project, whose modules must not be imported.
+    launcher = [sys.executable, "-P", "-m", "manglecp", "mcp", "serve", str(folder.absolute())]
     options = () if direct is None else ("--direct", direct)
     try:
         project_folder = Path.cwd() if project else None

@@ -175,8 +175,8 @@ class HostConfig:
         return self.path.with_name(f"{self.path.name}.before-guard")
 
     def _relay_command(self, entry: ServerEntry, options: RelayOptions) -> list[str]:
-        script = Path(sys.executable).with_name("manglecp")
-        launcher = [str(script)] if script.exists() else [sys.executable, "-m", "manglecp"]
+        # PYTHONPATH in the entry, and the folder in which the host starts the relay, may have other modules.
+        launcher = [sys.executable, "-E", "-P", "-m", "manglecp"]
         rules = [] if options.rules is None else ["--rules", str(options.rules.resolve())]
         enforce = ["--enforce"] if options.enforce else []
         return [*launcher, *_RELAY, str(self.path), *rules, *enforce, "--", entry.name, *entry.command]
