@@ -148,6 +148,9 @@ def pin(file: Path, diff: bool, classes: tuple[str, ...], yes: bool) -> None:
     elif diff:
         write_lines([f"`manglecp guard pin {shlex.quote(str(file))}` accepts these definitions"])
     else:
+        # Relays that run load the rules again, and refuse every call if a rule names a tool that is not pinned.
+        for rules in {entry.relay.rules for entry in config.entries.values() if entry.relay is not None}:
+            _check_rules(config, servers, rules)
         _confirm("Accept these definitions?", yes=yes)
         lock.write(servers, instructions)
         write_lines([f"{lock.path} written; relays that run use it from now on"])
