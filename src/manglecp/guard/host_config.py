@@ -122,6 +122,8 @@ class HostConfig:
             raise GuardError(f"{self.path}: {name}: args is not a list of texts")
         if not isinstance(env, dict):
             raise GuardError(f"{self.path}: {name}: env is not an object")
+        if not isinstance(entry.get("cwd"), str | None):
+            raise GuardError(f"{self.path}: {name}: cwd is not a text")
         self._commands[name] = [entry["command"], *args]
         command, relay = unwrap(self._commands[name])
         if not command:

@@ -21,6 +21,7 @@ from manglecp.guard.host_config import GuardError
 
 ToolClass: TypeAlias = Literal["read", "open_read", "write", "destructive", "unknown"]
 CLASSES: Final[tuple[str, ...]] = get_args(ToolClass)
+"""The later ones are stricter."""
 FILE: Final = "manglecp.lock"
 _PINNED: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
@@ -148,7 +149,7 @@ def pin(
 ) -> tuple[dict[str, PinnedTool], list[str]]:
     """Return the pins of the tools that a server lists, and why others cannot be pinned.
 
-    The class of a tool that is pinned already stays, unless its definition now has another proposal.
+    A class that a person set stays, but for a stricter one that the changed annotations propose.
     """
     pins: dict[str, PinnedTool] = {}
     problems: list[str] = []
@@ -160,9 +161,10 @@ def pin(
         if flaw is not None:
             problems.append(f"{name if isinstance(name, str) else '-'}: {flaw}")
             continue
-        old, proposed = before.get(str(name)), propose_class(definition)
-        keeps_class = old is not None and propose_class(old.definition) == proposed
-        tool_class = old.tool_class if old is not None and keeps_class else proposed
+        old, tool_class = before.get(str(name)), propose_class(definition)
+        if old is not None and old.tool_class != (old_proposal := propose_class(old.definition)):
+            is_same = old_proposal == tool_class
+            tool_class = old.tool_class if is_same else max(old.tool_class, tool_class, key=CLASSES.index)
         pins[str(name)] = PinnedTool(tool_class, definition_digest(definition), definition)
     return pins, list(dict.fromkeys(problems))
 
