@@ -251,6 +251,8 @@ async def test_a_server_elsewhere(tmp_path: Path) -> None:
         (["PACK", "--tokens", "TOKENS"], "credentials are for --http"),
         (["PACK", "--http", "0.0.0.0:0"], "no credential is required"),
         (["PACK", "--token", "x"], "leave --token out"),
+        (["PACK", "--http", ":0", "--permission", "refund"], "leave --as and --permission out"),
+        (["PACK", "--http", ":0", "--as", "ann"], "leave --as and --permission out"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: list[str], expected: str) -> None:

@@ -66,6 +66,8 @@ def serve(
         raise click.UsageError("The client on the standard streams is the local user: credentials are for --http.")
     if address is not None and isinstance(target, str):
         raise click.UsageError("A server at a URL knows one identity, that of --token: leave --http out.")
+    if address is not None and (options.caller.caller_name is not None or options.caller.permissions):
+        raise click.UsageError("With --http the access token names the caller: leave --as and --permission out.")
     if address is not None:
         listen_options = ListenOptions(host=address[0], port=address[1], hosts=hosts, origins=origins)
         check_exposure(listen_options, auth_required=auth_required)
