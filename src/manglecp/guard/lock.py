@@ -23,7 +23,9 @@ ToolClass: TypeAlias = Literal["read", "open_read", "write", "destructive", "unk
 CLASSES: Final[tuple[str, ...]] = get_args(ToolClass)
 """The later ones are stricter."""
 FILE: Final = "manglecp.lock"
-_PINNED: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+_MEMBERS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+_UNPINNED: Final = frozenset({"icons", "execution"})
+"""Images, and whether calls can be tasks, which servers of both eras list in one of them."""
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME: Final = 64
@@ -102,8 +104,8 @@ def qualified_name(server: str, tool: str) -> str:
 
 
 def definition_of(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of a listed tool that are pinned."""
-    return {name: tool[name] for name in _PINNED if name in tool}
+    """Return the members of a listed tool that are pinned: all that a host may show to a model."""
+    return {name: value for name, value in tool.items() if name not in _UNPINNED}
 
 
 def parameters(definition: Mapping[str, Any]) -> Collection[str]:
@@ -127,7 +129,7 @@ def find_flaw(tool: Mapping[str, Any]) -> str | None:
     name = definition.get("name")
     if not isinstance(name, str) or not name:
         return "it has no name"
-    if (variant := find_variant(tool, _PINNED)) is not None:
+    if (variant := find_variant(tool, _MEMBERS)) is not None:
         return variant
     if (invisible := find_invisible_in(definition)) is not None:
         return f"its definition has the invisible character {invisible[1]} at {invisible[0]}"
