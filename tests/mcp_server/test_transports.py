@@ -264,6 +264,22 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: list[str],
     assert expected in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["PACK", "--degrade", "--store", ":memory:", "--direct", "hepl"], "Did you mean 'help'?"),
+        (["http://127.0.0.1:1"], "refuses connections"),
+    ],
+)
+def test_what_cannot_be_served_is_an_error_at_the_start(tmp_path: Path, words: list[str], expected: str) -> None:
+    pack = str(write_pack(tmp_path))
+    command = [sys.executable, "-m", "manglecp", "mcp", "serve", *(pack if word == "PACK" else word for word in words)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("manglecp.mcp_server.")]:
         monkeypatch.delitem(sys.modules, name)
