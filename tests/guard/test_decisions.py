@@ -155,6 +155,24 @@ def test_the_report_proposes_rules_that_load(shadow: Setup) -> None:
         assert host.call("write", path="/etc/passwd")[0] is True
 
 
+def test_a_proposed_rule_restricts_every_argument_that_the_calls_have_in_common(setup: Setup) -> None:
+    setup.set_state(tools=[tool("move", {"readOnlyHint": False}, "source", "destination", "note")])
+    setup.install()
+    with setup.host() as host:
+        for name in ("a", "b/c"):
+            host.call("move", source=f"/home/me/{name}", destination=f"/srv/notes/{name}", note=name)
+    document = json.loads(setup.cli("guard", "report", str(setup.config), "--json"))
+    [proposal] = [line for line in document["proposals"] if line.startswith("# exempt")]
+    (setup.folder / "rules").mkdir()
+    (setup.folder / "rules" / "own.mg").write_text(proposal.removeprefix("# "))
+    setup.install("--rules", str(setup.folder / "rules"), "--enforce")
+    with setup.host() as host:
+        assert host.call("move", source="/home/me/d", destination="/srv/notes/d")[0] is False
+        assert host.call("move", source="/home/me/d", destination="/etc/cron.d/d")[0] is True
+        assert host.call("move", source="/etc/shadow", destination="/srv/notes/d")[0] is True
+        assert host.call("move", destination="/srv/notes/d")[0] is True
+
+
 def test_no_rule_is_proposed_for_a_tool_that_is_not_pinned_any_more(shadow: Setup) -> None:
     with shadow.host() as host:
         host.call("write", path="/a")

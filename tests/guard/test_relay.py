@@ -205,6 +205,20 @@ def test_shadow_mode_relays_even_without_a_lock_and_a_store(shadow: Setup) -> No
         assert "forwarded without a decision" in host.stderr
 
 
+def test_no_module_of_the_server_or_of_the_project_is_imported(
+    enforced: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("lib", "project"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "click.py").write_text("raise SystemExit('imported')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))  # as an entry sets it for its server
+    monkeypatch.chdir(tmp_path / "project")
+    with enforced.host() as host:
+        assert host.call("write", path="/a")[0] is True
+        host.close()
+        assert "imported" not in host.stderr
+
+
 def test_relays_of_one_configuration_share_a_store(setup: Setup) -> None:
     setup.write_config({name: setup.entry() for name in ("a", "b", "c")})
     setup.install()

@@ -140,6 +140,18 @@ async def test_direct_mode_lists_what_the_principal_may_use(tmp_path: Path) -> N
                         await client.call_tool("look_up", {"order": "A"})
 
 
+async def test_a_server_that_lists_no_intents_does_not_pretend_that_any_fits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = write_pack(tmp_path) / "pack.toml"
+    settings.write_text('[pack]\npermissions = ["manager"]\n')
+    async with opened(tmp_path) as core, host(await mcp(core), MODERN) as client:
+        assert "not listed by this server, ask the user" in (client.instructions or "")
+        assert "list them in pack.toml" in caplog.text
+        assert "describes those that are listed" in text(await client.call_tool("declare_intent", {"intent": "any"}))
+        assert await handles(client)
+
+
 async def test_the_model_reads_what_an_intent_reads_and_which_skills_there_are_not(tmp_path: Path) -> None:
     async with opened(tmp_path) as core, host(await mcp(core), MODERN) as client:
         nothing = await client.call_tool("declare_intent", {"intent": "complain", "facts": []})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,17 @@ def test_an_entry_is_shown_written_and_kept(home: Path, host: str) -> None:
     document = json.loads(path.read_text())
     assert document["theme"] == "ü"
     assert document[config.key]["other"] == {"command": "x"}
-    assert document[config.key]["desk"]["args"] == ["-m", "manglecp", "mcp", "serve", pack]
+    assert document[config.key]["desk"]["args"] == ["-P", "-m", "manglecp", "mcp", "serve", pack]
     assert path.stat().st_mode & 0o777 == 0o640
     assert "has this entry already" in _install(host, pack, "--yes")[1]
+
+
+def test_no_module_of_the_folder_in_which_the_host_runs_is_imported(home: Path) -> None:
+    assert _install("cursor", str(write_pack(home)), "--yes")[0] == 0
+    entry = json.loads((home / ".cursor" / "mcp.json").read_text())["mcpServers"]["desk"]
+    (home / "click.py").write_text("raise SystemExit('imported')")
+    command = [entry["command"], *entry["args"], "--help"]
+    assert subprocess.run(command, cwd=home, capture_output=True, check=False).returncode == 0
 
 
 def test_a_project_a_name_and_an_intent(home: Path) -> None:

@@ -251,6 +251,8 @@ async def test_a_server_elsewhere(tmp_path: Path) -> None:
         (["PACK", "--tokens", "TOKENS"], "credentials are for --http"),
         (["PACK", "--http", "0.0.0.0:0"], "no credential is required"),
         (["PACK", "--token", "x"], "leave --token out"),
+        (["PACK", "--http", ":0", "--permission", "refund"], "leave --as and --permission out"),
+        (["PACK", "--http", ":0", "--as", "ann"], "leave --as and --permission out"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: list[str], expected: str) -> None:
@@ -260,6 +262,22 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: list[str],
     result = CliRunner().invoke(cli, ["mcp", "serve", *(names.get(word, word) for word in options)])
     assert result.exit_code == 2
     assert expected in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["PACK", "--degrade", "--store", ":memory:", "--direct", "hepl"], "Did you mean 'help'?"),
+        (["http://127.0.0.1:1"], "refuses connections"),
+    ],
+)
+def test_what_cannot_be_served_is_an_error_at_the_start(tmp_path: Path, words: list[str], expected: str) -> None:
+    pack = str(write_pack(tmp_path))
+    command = [sys.executable, "-m", "manglecp", "mcp", "serve", *(pack if word == "PACK" else word for word in words)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from manglecp.base.text import escape_invisible, find_invisible, replace_invisible
+from manglecp.base.text import escape_invisible, find_invisible
 from manglecp.cli import target
 from manglecp.cli.files import EXISTING_FILE, OUTPUT_FILE, write_file
 from manglecp.cli.options import document_option
@@ -79,6 +79,8 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bo
         relays[name] = RelayOptions(rules or before.rules, enforce or (before.enforce and not shadow))
     text, config_changes = config.render(relays)
     _print_tools({name: servers[name] for name in config.entries if name in servers}, instructions)
+    if new_servers.intersection(servers):  # a person has to be able to read what is pinned
+        write_lines([f"`manglecp guard pin {shlex.quote(str(file))} --diff` prints the descriptions in full"])
     write_lines(problems)
     write_lines(f"{escape_invisible(name)}: a remote server, not guarded yet" for name in config.remote)
     write_lines(
@@ -86,6 +88,8 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bo
         for folder in config.projects
     )
     write_lines(map(escape_invisible, config_changes))
+    if not relays:
+        raise click.ClickException("no server is guarded")
     _confirm("Pin these tools and write this configuration?", yes=yes)
     lock.write(servers, instructions)
     backup = config.write(text) if config_changes else None
@@ -96,6 +100,8 @@ def _installed_lines(config: HostConfig, relays: dict[str, Any], backup: Path | 
     enforced = any(options.enforce for options in relays.values())
     mode = "refuse what the rules deny" if enforced else "record what the rules would do, and refuse nothing"
     yield f"{count(len(relays), 'server')} guarded: the relays {mode}. Restart the host."
+    if unguarded := [name for name in (*config.entries, *config.remote) if name not in relays]:
+        yield escape_invisible(f"not guarded, see above: {', '.join(unguarded)}")
     if backup is not None:
         yield f"backup: {backup}"
     yield f"`manglecp guard report {shlex.quote(str(config.path))}` shows what was tried"
@@ -148,6 +154,9 @@ def pin(file: Path, diff: bool, classes: tuple[str, ...], yes: bool) -> None:
     elif diff:
         write_lines([f"`manglecp guard pin {shlex.quote(str(file))}` accepts these definitions"])
     else:
+        # Relays that run load the rules again, and refuse every call if a rule names a tool that is not pinned.
+        for rules in {entry.relay.rules for entry in config.entries.values() if entry.relay is not None}:
+            _check_rules(config, servers, rules)
         _confirm("Accept these definitions?", yes=yes)
         lock.write(servers, instructions)
         write_lines([f"{lock.path} written; relays that run use it from now on"])
@@ -286,7 +295,7 @@ def _print_tools(servers: Servers, instructions: dict[str, str]) -> None:
 
 
 def _summary(description: object) -> str:
-    text = " ".join(replace_invisible(description).split()) if isinstance(description, str) else "-"
+    text = escape_invisible(" ".join(description.split())) if isinstance(description, str) else "-"
     return text if len(text) <= _DESCRIPTION_WIDTH else f"{text[: _DESCRIPTION_WIDTH - 1]}…"
 
 

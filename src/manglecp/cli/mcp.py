@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,7 +16,10 @@ from manglecp.cli.target import TargetOptions, as_wire_error, is_at_terminal, ta
 from manglecp.server import ListenOptions, check_exposure
 
 if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
     from manglecp.client import Client
+    from manglecp.intent import Identity
     from manglecp.mcp_server import McpOptions, Source
 
 _HOST_NAMES: Final = ("claude-code", "claude-desktop", "cursor", "vscode")
@@ -66,6 +69,8 @@ def serve(
         raise click.UsageError("The client on the standard streams is the local user: credentials are for --http.")
     if address is not None and isinstance(target, str):
         raise click.UsageError("A server at a URL knows one identity, that of --token: leave --http out.")
+    if address is not None and (options.caller.caller_name is not None or options.caller.permissions):
+        raise click.UsageError("With --http the access token names the caller: leave --as and --permission out.")
     if address is not None:
         listen_options = ListenOptions(host=address[0], port=address[1], hosts=hosts, origins=origins)
         check_exposure(listen_options, auth_required=auth_required)
@@ -76,10 +81,11 @@ def serve(
     from manglecp.server import configure_logging
 
     configure_logging("warning", as_json=False)
-    if isinstance(target, str):
-        asyncio.run(_serve_server(target, options, direct))
-    else:
-        asyncio.run(_serve_pack(target, options, direct, address, hosts, origins, auth, attested=not no_attested))
+    with options.report_wire_errors(None):
+        if isinstance(target, str):
+            asyncio.run(_serve_server(target, options, direct))
+        else:
+            asyncio.run(_serve_pack(target, options, direct, address, hosts, origins, auth, attested=not no_attested))
 
 
 async def _serve_pack(
@@ -94,7 +100,7 @@ async def _serve_pack(
     attested: bool,
 ) -> None:
     from manglecp.intent import ANONYMOUS
-    from manglecp.mcp_server import McpOptions, PackSource, http_app, make_server, serve_http
+    from manglecp.mcp_server import McpOptions, PackSource, http_app, serve_http
     from manglecp.server import Guards, open_core
 
     runtime, auth_config = options.runtime, auth.load()
@@ -110,8 +116,7 @@ async def _serve_pack(
                 return
             source = PackSource(core, "", attested)  # clients elsewhere do not learn where the store is
             mcp_options = McpOptions(ANONYMOUS, direct)
-            async with source.client(options.caller.identity) as client:
-                server = make_server(source, client.manifest, mcp_options)
+            server = await _make_server(source, options.caller.identity, mcp_options)
             with bind_socket(*address) as listen_socket:
                 guards = Guards(address[0], hosts=hosts, origins=origins, auth_required=auth_config.auth is not None)
                 app = http_app(server, auth_config, guards, core.request_limits)
@@ -134,12 +139,25 @@ async def _serve_server(url: str, options: TargetOptions, direct: str | None) ->
 
 
 async def _serve_stdio(source: Source, mcp_options: McpOptions) -> None:
-    from manglecp.mcp_server import make_server, serve_stdio
+    from manglecp.mcp_server import serve_stdio
+
+    await serve_stdio(await _make_server(source, mcp_options.identity, mcp_options))
+
+
+async def _make_server(source: Source, identity: Identity, mcp_options: McpOptions) -> Server[Any]:
+    """Return the server of MCP. Raises :class:`.WireError` for an unknown intent of direct mode."""
+    from manglecp.client import ServerError
+    from manglecp.mcp_server import make_server
 
     client: Client
-    async with source.client(mcp_options.identity) as client:
-        server = make_server(source, await client.ready(), mcp_options)
-    await serve_stdio(server)
+    async with source.client(identity) as client:
+        try:
+            if mcp_options.direct is not None:
+                await client.evaluate(mcp_options.direct)
+        except ServerError as error:
+            if error.code == "x-unknown_intent":  # others may be temporary
+                raise as_wire_error(error) from None
+        return make_server(source, await client.ready(), mcp_options)
 
 
 @command.command("install")
@@ -157,7 +175,8 @@ def install(host: str, folder: Path, name: str | None, project: bool, direct: st
     """
     from manglecp.mcp_server import plan_installation
 
-    launcher = [sys.executable, "-m", "manglecp", "mcp", "serve", str(folder.absolute())]
+    # Hosts start the server in the folder of any project, whose modules must not be imported.
+    launcher = [sys.executable, "-P", "-m", "manglecp", "mcp", "serve", str(folder.absolute())]
     options = () if direct is None else ("--direct", direct)
     try:
         project_folder = Path.cwd() if project else None

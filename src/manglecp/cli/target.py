@@ -75,7 +75,7 @@ class TargetOptions:
     @contextmanager
     def open_domain(self, folder: Path) -> Iterator[intent.Domain]:
         """Yield the loaded pack for an evaluation; print a ``WireError``, and exit with status 1."""
-        with ExitStack() as host_stack, self._report_wire_errors(self.caller.identity):
+        with ExitStack() as host_stack, self.report_wire_errors(self.caller.identity):
             progress = host_stack.enter_context(ProgressLine("loading"))
             domain, _ = invoke.load_domain(self.runtime.for_pack(folder), host_stack)
             progress.doing = "evaluating"
@@ -83,11 +83,11 @@ class TargetOptions:
 
     def request_server(self, url: str, work: Callable[[client.Client], Coroutine[Any, Any, T]]) -> T:
         """Return the result of ``work`` with a connected client; print a ``WireError``, and exit with status 1."""
-        with self._report_wire_errors(None), ProgressLine("waiting for the server"):
+        with self.report_wire_errors(None), ProgressLine("waiting for the server"):
             return run_with_client(url, self.token, work)
 
     @contextmanager
-    def _report_wire_errors(self, identity: intent.Identity | None) -> Iterator[None]:
+    def report_wire_errors(self, identity: intent.Identity | None) -> Iterator[None]:
         """Print a ``WireError``, and exit with status 1. ``identity`` is the caller; None if the target is a server."""
         from manglecp.cli.tool_text import missing_fact_lines, wire_error_lines
         from manglecp.mangle import MangleError

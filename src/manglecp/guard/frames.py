@@ -118,7 +118,7 @@ _envelope: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def read_envelope(frame: bytes) -> Frame:
     """Return the members of a frame from a server; of a usual one only the id is decoded."""
-    if _is_cut(frame):
+    if _is_cut(frame) or frame.find(b"\r", 0, -2) >= 0:  # the end may be a carriage return and a line feed
         return read_frame(frame)
     try:
         members: dict[str, Any] = dict(_envelope.decode(frame))

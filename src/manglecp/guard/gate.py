@@ -19,6 +19,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -224,7 +225,9 @@ class Gate:
             reason = variant and f"{variant}, and servers may read either"
         try:
             facts = [*call.facts(domain), *tools]
-            if self._own_files.search(encode(args)):  # a tool that writes files could change the pins
+            encoded = encode(args)
+            # A tool that writes files could change the pins. One that takes URIs decodes %2E.
+            if self._own_files.search(encoded) or self._own_files.search(unquote_to_bytes(encoded)):
                 facts.append(Fact("guard_file", (name,)))
             if reason is None:
                 return decide(domain, call, self._identity, time.time_ns(), facts)
@@ -305,4 +308,4 @@ def _without(members: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _not_executed(tool: str, reason: str) -> str:
-    return f"The call of {tool} was not executed: {reason}."
+    return f"The call of {tool} was not executed: {reason.rstrip('.')}."

@@ -122,6 +122,8 @@ class HostConfig:
             raise GuardError(f"{self.path}: {name}: args is not a list of texts")
         if not isinstance(env, dict):
             raise GuardError(f"{self.path}: {name}: env is not an object")
+        if not isinstance(entry.get("cwd"), str | None):
+            raise GuardError(f"{self.path}: {name}: cwd is not a text")
         self._commands[name] = [entry["command"], *args]
         command, relay = unwrap(self._commands[name])
         if not command:
@@ -175,8 +177,8 @@ class HostConfig:
         return self.path.with_name(f"{self.path.name}.before-guard")
 
     def _relay_command(self, entry: ServerEntry, options: RelayOptions) -> list[str]:
-        script = Path(sys.executable).with_name("manglecp")
-        launcher = [str(script)] if script.exists() else [sys.executable, "-m", "manglecp"]
+        # PYTHONPATH in the entry, and the folder in which the host starts the relay, may have other modules.
+        launcher = [sys.executable, "-E", "-P", "-m", "manglecp"]
         rules = [] if options.rules is None else ["--rules", str(options.rules.resolve())]
         enforce = ["--enforce"] if options.enforce else []
         return [*launcher, *_RELAY, str(self.path), *rules, *enforce, "--", entry.name, *entry.command]

@@ -21,8 +21,11 @@ from manglecp.guard.host_config import GuardError
 
 ToolClass: TypeAlias = Literal["read", "open_read", "write", "destructive", "unknown"]
 CLASSES: Final[tuple[str, ...]] = get_args(ToolClass)
+"""The later ones are stricter."""
 FILE: Final = "manglecp.lock"
-_PINNED: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+_MEMBERS: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+_UNPINNED: Final = frozenset({"icons", "execution"})
+"""Images, and whether calls can be tasks, which servers of both eras list in one of them."""
 _HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME: Final = 64
@@ -101,8 +104,8 @@ def qualified_name(server: str, tool: str) -> str:
 
 
 def definition_of(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members of a listed tool that are pinned."""
-    return {name: tool[name] for name in _PINNED if name in tool}
+    """Return the members of a listed tool that are pinned: all that a host may show to a model."""
+    return {name: value for name, value in tool.items() if name not in _UNPINNED}
 
 
 def parameters(definition: Mapping[str, Any]) -> Collection[str]:
@@ -126,7 +129,7 @@ def find_flaw(tool: Mapping[str, Any]) -> str | None:
     name = definition.get("name")
     if not isinstance(name, str) or not name:
         return "it has no name"
-    if (variant := find_variant(tool, _PINNED)) is not None:
+    if (variant := find_variant(tool, _MEMBERS)) is not None:
         return variant
     if (invisible := find_invisible_in(definition)) is not None:
         return f"its definition has the invisible character {invisible[1]} at {invisible[0]}"
@@ -148,7 +151,7 @@ def pin(
 ) -> tuple[dict[str, PinnedTool], list[str]]:
     """Return the pins of the tools that a server lists, and why others cannot be pinned.
 
-    The class of a tool that is pinned already stays, unless its definition now has another proposal.
+    A class that a person set stays, but for a stricter one that the changed annotations propose.
     """
     pins: dict[str, PinnedTool] = {}
     problems: list[str] = []
@@ -160,9 +163,10 @@ def pin(
         if flaw is not None:
             problems.append(f"{name if isinstance(name, str) else '-'}: {flaw}")
             continue
-        old, proposed = before.get(str(name)), propose_class(definition)
-        keeps_class = old is not None and propose_class(old.definition) == proposed
-        tool_class = old.tool_class if old is not None and keeps_class else proposed
+        old, tool_class = before.get(str(name)), propose_class(definition)
+        if old is not None and old.tool_class != (old_proposal := propose_class(old.definition)):
+            is_same = old_proposal == tool_class
+            tool_class = old.tool_class if is_same else max(old.tool_class, tool_class, key=CLASSES.index)
         pins[str(name)] = PinnedTool(tool_class, definition_digest(definition), definition)
     return pins, list(dict.fromkeys(problems))
 

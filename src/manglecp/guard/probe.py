@@ -14,6 +14,7 @@ from manglecp.guard.host_config import GuardError, ServerEntry
 _SECONDS: Final = 60.0
 """The time for the start and the list; a first `npx` or `uvx` downloads the server."""
 _MAX_PAGES: Final = 100
+_ENDED: Final = "the server ended before it listed its tools; start it by hand to see why"
 _LEGACY: Final = "2025-11-25"
 _INFO: Final = {"name": "manglecp-guard", "version": "1"}
 _META: Final = {
@@ -45,8 +46,8 @@ async def read_listing(entry: ServerEntry) -> Listing:
             limit=MAX_FRAME_BYTES,
             start_new_session=True,
         )
-    except OSError as error:
-        raise GuardError(f"{entry.name}: {entry.command[0]} cannot be started: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # ValueError: of a NUL, or of the name of a variable
+        raise GuardError(f"{entry.name}: {entry.command[0]} cannot be started: {error}") from None
     try:
         return await asyncio.wait_for(_Conversation(entry.name, server).read(), _SECONDS)
     except TimeoutError:
@@ -101,7 +102,7 @@ class _Conversation:
         try:
             await self._server.stdin.drain()
         except OSError:
-            raise GuardError(f"{self._name}: the server ended") from None
+            raise GuardError(f"{self._name}: {_ENDED}") from None
 
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         assert self._server.stdout is not None
@@ -111,4 +112,4 @@ class _Conversation:
             message = read_frame(line).value
             if isinstance(message, dict) and "method" not in message and message.get("id") == self._next_id:
                 return message
-        raise GuardError(f"{self._name}: the server ended before it listed its tools; start it by hand to see why")
+        raise GuardError(f"{self._name}: {_ENDED}")

@@ -131,11 +131,12 @@ def _proposals(
         name = value_text(tool)
         yield f"# {tool} needs an approval, for {len(calls):,} recorded. Without one:"
         prefixes = list(_prefixes(calls, declared[tool])) if len(calls) >= _MIN_CALLS else []
-        for param, prefix in prefixes:
-            folder = f':string:starts_with(P, {value_text(prefix)}), !:string:contains(P, "..")'
-            yield f"# exempt({name}) :- call({name}), call_arg({value_text(param)}, P), {folder}."
-        if not prefixes:
-            yield f"# exempt({name})."
+        conditions = [  # of one rule: a rule about the source of a move would permit any destination
+            f"call_arg({value_text(param)}, P{number or ''}), :string:starts_with(P{number or ''}, "
+            f'{value_text(prefix)}), !:string:contains(P{number or ""}, "..")'
+            for number, (param, prefix) in enumerate(prefixes)
+        ]
+        yield f"# exempt({name})" + (f" :- {', '.join([f'call({name})', *conditions])}." if conditions else ".")
 
 
 def _prefixes(calls: Sequence[Mapping[str, Any]], declared: Collection[str]) -> Iterator[tuple[str, str]]:

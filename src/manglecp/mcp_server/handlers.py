@@ -65,6 +65,8 @@ def make_server(source: Source, manifest: ManifestPayload, options: McpOptions) 
     """Return a server of MCP for the source, which sent the manifest."""
     handlers = _Handlers(source, options)
     is_direct = options.direct is not None
+    if not (is_direct or manifest.intents):
+        _log.warning("models cannot know the intents that only rules name: list them in pack.toml, [[intents]]")
     description = "Rules decide each call anew." if is_direct else instructions(manifest)
     return Server(
         manifest.domain.id,

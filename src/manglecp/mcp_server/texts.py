@@ -14,7 +14,7 @@ _MAX_INLINE_SKILL: Final = 4_000  # characters; longer skills are read as resour
 _REMEDIES: Final = {
     "macro_not_found": "Declare the intent again: this handle is not one of yours now.",
     "macro_expired": "Declare the intent again: the tool is not proven any more.",
-    "x-unknown_intent": "The argument intent of declare_intent describes all of them.",
+    "x-unknown_intent": "The argument intent of declare_intent describes those that are listed.",
 }
 
 
@@ -24,7 +24,10 @@ def evaluation_text(found: EvaluationResult, intents: Iterable[IntentDescription
     if not found:
         reads = [fact for one in intents if one.name == intent for fact in one.optional_facts or ()]
         which = f" It reads the facts {', '.join(reads)}: state those that you know." if reads else ""
-        return f"No tool is proven for {intent} with these facts.{which} explain says what a tool needs, by its name."
+        is_limited = found.request.constraints.max_tokens_budget is not None
+        budget = " Or the budget is too small: repeat this without it." if is_limited else ""
+        unproven = f"No tool is proven for {intent} with these facts.{which}{budget}"
+        return f"{unproven} explain says what a tool needs, by its name."
     lines = [f"Proven for {intent}: call invoke with a handle and args; ? marks an optional argument."]
     for tool in found:
         lines += tool_lines(tool)

@@ -13,6 +13,7 @@ INVOKE: Final = "invoke"
 EXPLAIN: Final = "explain"
 _HIDDEN: Final = ("bulk_asserted", "bulk_retracted")  # predicates of other clients, not of a model
 _MAX_LISTED: Final = 10  # intents in the instructions
+_UNLISTED: Final = "not listed by this server, ask the user for the name"
 _STRING: Final[dict[str, Any]] = {"type": "string"}
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
 # A list of types is less portable than anyOf: clients for some providers refuse the tool.
@@ -27,7 +28,7 @@ def instructions(manifest: ManifestPayload) -> str:
         f"Rules decide which tools exist for you now. 1. {DECLARE} with what the user wants, and the facts that you "
         f"know: it returns the tools that are proven for that, each with a handle. 2. {INVOKE} with a handle and "
         f"arguments. 3. {EXPLAIN} says why a tool is offered, or what is missing if it is not. Never invent facts or "
-        f"handles. After a refusal, do what it says, or tell the user. Intents: {intents or 'any'}."
+        f"handles. After a refusal, do what it says, or tell the user. Intents: {intents or _UNLISTED}."
     )
 
 
