@@ -50,14 +50,14 @@ def levels(
     tools: Iterable[Definition], thresholds: Disclosure, preference: Preference, upgrades: Collection[str] = ()
 ) -> dict[str, Level]:
     """Return the level of every disclosed tool by name, best first, closed under ``requires``; ``upgrades`` are ids."""
-    ranked = rank(tools)
+    tools_by_rank = rank(tools)
     level_by_name: dict[str, Level] = {}
-    for tool in ranked:
+    for tool in tools_by_rank:
         level = "full" if tool.macro_id in upgrades else level_of(tool.score, thresholds, preference)
         if level is not None:
             level_by_name[tool.tool] = level
-    needed = closure(level_by_name, {tool.tool: tool.requires for tool in ranked})
-    return {tool.tool: level_by_name.get(tool.tool, "minimal") for tool in ranked if tool.tool in needed}
+    needed = closure(level_by_name, {tool.tool: tool.requires for tool in tools_by_rank})
+    return {tool.tool: level_by_name.get(tool.tool, "minimal") for tool in tools_by_rank if tool.tool in needed}
 
 
 def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Collection[str] = ()) -> list[Definition]:
@@ -92,7 +92,10 @@ class FittedResponse(msgspec.Struct, frozen=True):
 def initial_views(
     tools: Iterable[tuple[Definition, Level]], skills: Skills, counter: Counter, max_inline_tokens: int
 ) -> tuple[ToolView, ...]:
-    """Return the views before any fitting. The first full tool that needs a short skill holds it inline."""
+    """Return the views before any fitting.
+
+    The text of a short skill is inline in the first full tool that needs the skill.
+    """
     inlined_skills: set[str] = set()
     views = []
     for definition, level in tools:
@@ -129,7 +132,7 @@ def fit(
             views |= edit
         return render_all((view for view in views.values() if view is not None), skills, counter)
 
-    return render_after(bisect_left(range(len(edits)), True, key=lambda n: render_after(n).tokens <= budget))
+    return render_after(bisect_left(range(len(edits)), True, key=lambda count: render_after(count).tokens <= budget))
 
 
 def render_all(tools: Iterable[ToolView], skills: Skills, counter: Counter) -> FittedResponse:
@@ -158,7 +161,7 @@ def _edits(
 
     for name in lowest_first:
         for skill_id in sorted(views[name].inline):
-            text = skills[skill_id]  # stays inline if a reference would not be shorter
+            text = skills[skill_id]  # a skill whose reference would not be shorter stays inline
             if _tokens(text, counter) > counter.count(_encoder.encode(skill(text))):
                 yield change(name, inline=views[name].inline - {skill_id})
     for name in lowest_first:

@@ -77,7 +77,7 @@ def _step_content(step: ChainStep) -> dict[str, Any]:
         "after": sorted(step.after),
         "on_error": step.on_error,
         "undo": step.undo and {"action": step.undo.action, "arguments": _argument_content(step.undo.arguments)},
-        **({} if step.lasting else {"lasting": False}),  # true is omitted: older digests stay valid
+        **({} if step.lasting else {"lasting": False}),  # left out if true, as in digests from before this member
     }
 
 

@@ -153,8 +153,8 @@ def judge(domain: Domain, tool: str, rows: Rows, session: Iterable[Fact] = ()) -
     """
     denials = [Fact("intent_denied", row) for row in rows.get("intent_denied", ())]
     if "fact_denied" in rows:
-        stated = {fact.predicate for fact in session}
-        denials += [Fact("fact_denied", row) for row in rows["fact_denied"] if row[0] in stated]
+        session_predicates = {fact.predicate for fact in session}
+        denials += [Fact("fact_denied", row) for row in rows["fact_denied"] if row[0] in session_predicates]
     denials += [Fact("prohibited", row) for row in rows.get("prohibited", ())]
     denials += [Fact("kernel.outdated", row) for row in rows.get("kernel.outdated", ())]
     if tool and "permitted_only" in rows and "permitted" not in rows:
@@ -263,7 +263,7 @@ class Decision:
         """Return the definition of the proven tool. Raises :class:`WireError` if the call is denied."""
         if self.error is not None:
             raise self.error
-        assert self.definition is not None  # the call had an intent
+        assert self.definition is not None  # set for a decision about an intent without an error
         return self.definition
 
 
@@ -290,8 +290,8 @@ def decide(
     try:
         client_facts = read_facts(domain, intent, list(inputs.facts), now_ns)
         session = [fact for fact in client_facts if fact.predicate != UPGRADE]
-        given = [*session, *request_facts(domain, intent, identity), *facts]
-        result = derive(domain, given, now_ns, domain.limits)
+        client_and_call_facts = [*session, *request_facts(domain, intent, identity), *facts]
+        result = derive(domain, client_and_call_facts, now_ns, domain.limits)
     except WireError as refusal:
         raise (_not_proven() if offered is not None and refusal.code in _INVALID_FACTS else refusal) from refusal
     changed = result.changed(COMPOSED)
@@ -381,7 +381,7 @@ def _denial(domain: Domain, result: Result, identity: Identity, inputs: ProofInp
         check_policy(domain, result, identity, inputs.facts)
     except WireError as error:  # the intent or a fact is denied
         return error
-    # Where policy judges only the call, a new evaluation of the intent would offer the same tool, and not help.
+    # After ``macro_expired`` a client evaluates the intent again. That is useless if the denial depends on the call.
     is_final = domain.run_rules.judges_calls or any(fact.predicate == "effect_denied" for fact in judgement.denials)
     if not judgement.public_reasons:
         return WireError("auth_insufficient", "Policy does not permit this call") if is_final else _not_proven()

@@ -70,7 +70,7 @@ class Domain:
     profile: Profile
     digest: str  # the digest of everything that responses depend on, except the kernel and generated facts
     warnings: tuple[Diagnostic, ...] = ()
-    required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by intent, the predicates to state
+    required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by intent: required predicates
     generally_relevant: frozenset[str] = frozenset()  # tools whose relevance no rule decides
     generated_version: str = ""  # changes with the facts of this process's generators; empty without generators
     sources: Mapping[str, SourceVersion] = field(default_factory=dict)
@@ -152,8 +152,8 @@ class Domain:
 
     def fact_places(self, fact: mangle.Fact) -> Iterator[str]:
         """Yield ``file:line`` of each clause of the program that states a fact."""
-        for stated in self.program.facts:
-            head = stated.clause.head
+        for program_fact in self.program.facts:
+            head = program_fact.clause.head
             if head.key == fact.key and head.span is not None and _matches(head, fact):
                 yield f"{head.span.source.name}:{head.span.line}"
 
@@ -220,7 +220,7 @@ class _Loader:
         self.generated = generated
         self.generated_predicates = pack.sourced_predicates
         self.problems: list[Diagnostic] = list(pack.warnings)
-        self.all_readable = "" not in pack.actions  # in a survey of a broken actions.py, every name is one
+        self.all_readable = "" not in pack.actions  # false in a survey of a broken actions.py
         self.parsed = list(self._parse())
         self.units, _ = mangle.resolve(unit for unit in self.parsed if isinstance(unit, Unit))
         self.decls = [decl for unit in self.units for decl in unit.decls]
@@ -249,7 +249,7 @@ class _Loader:
             self._cross_check()
             self._check_names()
             self._raise_if_errors()
-        assert program is not None  # otherwise an error was raised
+        assert program is not None  # without a program, an error was raised
         self.problems += program.warnings
         self.problems += direction_problems(
             program.predicates, NOT_ASSERTABLE, {rule.head.key for rule in program.rules}
@@ -265,7 +265,7 @@ class _Loader:
         base = self._evaluate_base(program, [*facts, *self._generate_facts(program)])
         self._check_names(base)
         self._raise_if_errors()
-        assert base is not None  # otherwise an error was raised
+        assert base is not None  # without a base, an error was raised
         profile = Profile.of(program.predicates, NOT_ASSERTABLE)
         self.problems += flawed_tools(self.pack, base, self.clauses)
         changeable = changeable_predicates(program, profile.assertable)
@@ -382,7 +382,7 @@ class _Loader:
             path = Path(path_text)
             is_inside = self.pack.folder and path.is_relative_to(self.pack.folder)
             name = str(path.relative_to(self.pack.folder)) if is_inside else path.name
-            if is_inside and path_text not in self.pack.fact_digests:  # it could not be read, which is reported
+            if is_inside and path_text not in self.pack.fact_digests:  # an unreadable file, which was reported
                 self.all_readable = False
                 continue
             try:
@@ -410,7 +410,7 @@ class _Loader:
         self.kernel_facts += [(file, fact) for fact in facts if fact.predicate in PREDICATES]
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
-            if name in set(self.pack.externals):  # not "in externals": in a survey, that has every key
+            if name in set(self.pack.externals):  # a set, because the mapping of a survey has every key
                 message, fix = fact_sources.external_facts_message(name), "remove its facts"
             elif name in self.generated_predicates:
                 message, fix = fact_sources.generated_facts_message(self.pack, name), "remove its facts"

@@ -58,7 +58,7 @@ class IntentEvaluation:
         """Return the counts; informational only (EVAL-29)."""
         return Diagnostics(
             facts_evaluated=self.result.statistics.given,
-            facts_derived=max(0, self.result.statistics.derived - self.domain.base.derived),  # not in the base
+            facts_derived=max(0, self.result.statistics.derived - self.domain.base.derived),  # without the base
             rules_fired=self.result.rules_fired(),
             phases_completed=PHASES,
         )
@@ -115,14 +115,14 @@ def _check_intent(domain: Domain, name: str, identity: Identity) -> None:
 
     Intents that only rules name are suggested only to callers with ``explain_policy``.
     """
-    listed = {intent.name for intent in domain.pack.settings.intents}
-    if name in listed or not domain.intents.isdisjoint((name, None)):
+    in_manifest = {intent.name for intent in domain.pack.settings.intents}
+    if name in in_manifest or not domain.intents.isdisjoint((name, None)):
         return
-    known = listed.union(filter(None, domain.intents)) if EXPLAIN_POLICY in identity.permissions else listed
+    visible = in_manifest.union(filter(None, domain.intents)) if EXPLAIN_POLICY in identity.permissions else in_manifest
     fallback = "The manifest lists the intents of this server."
-    if known == {GENERAL_INTENT.name}:
+    if visible == {GENERAL_INTENT.name}:
         fallback = f"Did you mean '{GENERAL_INTENT.name}'?"
-    suggestion = wire.did_you_mean(name, known) or fallback
+    suggestion = wire.did_you_mean(name, visible) or fallback
     message = f"No rule of this server can match the intent {quote(name)}"
     raise wire.WireError("x-unknown_intent", message, {"path": "$.payload.intent.name", "suggestion": suggestion})
 

@@ -101,7 +101,7 @@ def _declared(decls: Iterable[Decl]) -> Iterator[str]:
 
 
 def _similar_predicate(name: str) -> str | None:
-    import difflib  # only needed for an unread predicate
+    import difflib  # imported late: few packs have an unread predicate
 
     matches = difflib.get_close_matches(name, sorted(PREDICATES), n=1, cutoff=0.8)
     return matches[0] if matches else None
@@ -147,7 +147,7 @@ def find_untimed(program: Program) -> Iterator[Diagnostic]:
     for rule in program.rules:
         for premise in rule.clause.literals:
             if premise.operator is None:
-                continue  # no window
+                continue  # a premise without a window
             source = eternal.get(premise.atom.key)
             if source is not None and source not in reported_sources:
                 reported_sources.add(source)

@@ -213,7 +213,7 @@ class _NameCheck:
     def _computed_uses(self) -> Iterator[_Use]:
         """Yield the computed names that are in the base; warn about rules whose computed names depend on requests."""
         if (base := self.rules.base) is None:
-            return  # the pack has errors, which are reported first
+            return  # a pack with errors has no base; its errors are reported first
         for clause in self.rules.clauses:
             head, required = clause.head, _pack_predicates(clause)
             is_open = head.predicate in self.open_predicates or (required and required <= self.open_predicates)
@@ -351,13 +351,13 @@ class NameFlow:
 
     def _derive(self, column: Column) -> None:
         (key, index), (names, sources) = column, self._content_so_far(column)
-        is_new = not names and not sources  # nothing was derived yet
+        is_new = not names and not sources  # the first round of this column
         if self.rules.base is not None and key in self.rules.constant:
             names.update(value for row in self.rules.base.rows(key) if isinstance(value := row[index], str))
             return
         if key[0] in self.outside or key[0] in ASSERTED:
             sources.add(key[0])
-        for _, facts in self.rules.facts if is_new else ():  # read once: files may have a million facts
+        for _, facts in self.rules.facts if is_new else ():  # files may have a million facts: only in the first round
             names.update(value for fact in facts if fact.key == key and isinstance(value := fact.args[index], str))
         for clause in self.by_head.get(key, ()):
             content = self._term_content(clause, clause.head.args[index])

@@ -173,7 +173,7 @@ class OfferService:
         Clients without a credential share one identity: the facts and parameters of one prove no skill for another.
         """
         tool, inputs = offer.definition.tool, offer.inputs
-        assert inputs.intent is not None  # an offer has one
+        assert inputs.intent is not None  # only intents are offered tools
         if identity.anonymous:
             inputs = ProofInputs(Intent(name=inputs.intent.name))
         call, offered = Call(tool, offer.defaults, inputs), offer.definition.chain_digest
@@ -283,7 +283,7 @@ def _check_begin(definition: Definition, now_ns: int) -> None:
     begin = definition.not_before
     if begin is not None and now_ns < begin:
         message = f"The macro-tool is valid from {instant_text(begin)} on"
-        wait_ms = -((now_ns - begin) // 1_000_000)  # rounded up
+        wait_ms = -((now_ns - begin) // 1_000_000)  # the double negation rounds up
         raise WireError("x-macro_not_yet_valid", message, retry_after_ms=wait_ms)
 
 
@@ -351,7 +351,8 @@ class OfferCodec:
             container = decoded.definition
             for step in path:
                 container = container[step]
-            texts = [self._settings[part] if n % 2 else part for n, part in enumerate(blank.parts)]  # odd: a setting
+            # Parts with odd indices name settings.
+            texts = [self._settings[part] if index % 2 else part for index, part in enumerate(blank.parts)]
             container[last] = "".join(texts)
         return msgspec.convert(decoded.definition, Definition)
 

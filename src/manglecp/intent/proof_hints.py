@@ -49,7 +49,7 @@ def _without_run_rules(coverage: Coverage) -> Coverage:
         is_about_run = [rule.status != "fired" and not about_runs.isdisjoint(rule.missing) for rule in rules]
         heads = [rule.rule.clause.head.predicate for rule in rules]
         others = {head for head, is_about in zip(heads, is_about_run, strict=True) if not is_about}
-        about_runs.update(set(heads) - others)  # predicates all whose rules are about runs
+        about_runs.update(set(heads) - others)  # predicates that have only rules about runs
     return Coverage(
         tuple(replace(r, status="inapplicable") if x else r for r, x in zip(rules, is_about_run, strict=True))
     )
@@ -212,7 +212,7 @@ class Hints:
         return list(distinct.values())
 
     def _text(self, node: Node) -> str:
-        assert node.ground is not None  # negated premises are left out
+        assert node.ground is not None  # only negated premises have no ground fact, and these are left out
         return self.visibility.fact(node.ground, self._is_from_client(node))
 
     def _type(self, node: Node) -> NodeType:

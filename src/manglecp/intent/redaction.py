@@ -275,7 +275,7 @@ def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> lis
                 if (setting := settings.get((atom.key, column))) is not None and isinstance(arg, Variable):
                     secrets.setdefault(arg.name, setting)
     equalities = [premise for premise in clause.premises if not isinstance(premise, Literal) and not premise.negated]
-    for _ in equalities:  # one round for each, because an equality may depend on a later one
+    for _ in equalities:  # as many rounds as equalities, because an equality may depend on a later one
         for equality in equalities:
             for side, other in equality.directions:
                 if isinstance(side, Variable):

@@ -30,7 +30,7 @@ MAX_INSTRUCTION_TOKENS: Final = 199
 MAX_SUMMARY_CHARACTERS: Final = 160
 
 _SENTENCE: Final = re.compile(
-    r".+?(?:[.!?…]+[\"')\]]*(?=\s+[^a-z\s]|\s*$)|[。！？｡]+[\"')\]」』）】”’]*|$|(?=\n))",  # full width is intended
+    r".+?(?:[.!?…]+[\"')\]]*(?=\s+[^a-z\s]|\s*$)|[。！？｡]+[\"')\]」』）】”’]*|$|(?=\n))",  # the last are full width
     re.DOTALL,
 )
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -45,7 +45,7 @@ _INERT_MEDIA_TYPES: Final = frozenset(
     }
 )
 """Media types allowed in data URIs. Others, such as HTML and SVG, can hold code."""
-_IGNORED_CHARACTERS: Final = re.compile(r"[\t\r\n]")  # URL parsers drop these, so that they could hide a scheme
+_IGNORED_CHARACTERS: Final = re.compile(r"[\t\r\n]")  # URL parsers drop these characters, which could hide a scheme
 _SPACES: Final = re.compile(r"\s+")
 # A heading, a horizontal rule, a fence of code, or a blank line.
 _NOT_PROSE: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")

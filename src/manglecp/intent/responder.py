@@ -102,7 +102,7 @@ def _disclose(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, mess
     names = [
         selected.tool
         for selected in evaluation.selected
-        # A tool below the thresholds is composed only to check whether it is an upgraded one.
+        # A tool below the thresholds may be an upgraded one: only a composition computes its macro id.
         if evaluation.upgrades or level_of(selected.score, settings, preference) is not None
     ]
     definitions, flaws = Composer(evaluation.domain, evaluation.result).compose_all(names)

@@ -106,9 +106,9 @@ class _ResultCheck(StatementCheck):
         params = [_follow(action.input_schema, action.input_schema, [str(param)]) for action in consumers]
         accepted_types = _types([schema for schemas in params for schema in schemas])
         if returned_types and accepted_types and not returned_types & accepted_types:
-            what = f"{pointer!r} of what {names} returns" if pointer else f"what {names} returns"
+            result_text = f"{pointer!r} of what {names} returns" if pointer else f"what {names} returns"
             takes = f"{param!r} takes {_type_names(accepted_types)}"
-            message = f"{what} is of type {_type_names(returned_types)}, and {takes}"
+            message = f"{result_text} is of type {_type_names(returned_types)}, and {takes}"
             self.problems.report(statement, column, message, "take another part of the result", error=error)
 
 
@@ -186,7 +186,7 @@ _BINDINGS: Final = {
 }
 """By predicate that names the action of a step: the predicates that bind its parameters, in order of precedence."""
 _APPROVED_TIER: Final = 3  # a tool with an action of this tier always needs approval
-_STEP_SUFFIXES: Final = {"macro_step": "", "undo_step": " with an undo action"}  # endings of messages
+_STEP_SUFFIXES: Final = {"macro_step": "", "undo_step": " with an undo action"}  # how messages end
 
 
 def check_arguments(pack: Pack, statements: Statements, problems: ProblemList) -> None:
@@ -261,28 +261,28 @@ class _ArgumentCheck(StatementCheck):
         """Report bindings of a parameter that a binding of an earlier predicate always overrides."""
         bindings: dict[tuple[object, ...], list[tuple[str, Statement]]] = {}  # by tool, step and parameter
         for predicate, arity in predicates:
-            keyed = [(statement.terms[:3], statement) for statement in self.statements.each(predicate, arity)]
-            for key, statement in keyed:
+            bound_params = [(statement.terms[:3], statement) for statement in self.statements.each(predicate, arity)]
+            for key, statement in bound_params:
                 for overriding, earlier in bindings.get(key, ()):
-                    if earlier.premises <= statement.premises:  # the earlier statement holds wherever this one does
+                    if earlier.premises <= statement.premises:  # where ``statement`` holds, so does ``earlier``
                         message = f"{statement.args[2] or 'the parameter'!r} of step {statement.args[1]} is bound twice"
                         message += f": {overriding} overrides {predicate}, which has no effect"
                         self.problems.report(statement, 2, message, f"remove one of them{_place(earlier)}")
                         break
-            for index, (key, statement) in enumerate(keyed):
-                same_key = [other for other_key, other in keyed[:index] if other_key == key]
+            for index, (key, statement) in enumerate(bound_params):
+                same_key = [other for other_key, other in bound_params[:index] if other_key == key]
                 self._check_single_value(predicate, statement, same_key)
                 bindings.setdefault(key, []).append((predicate, statement))
 
-    def _check_single_value(self, predicate: str, statement: Statement, others: Iterable[Statement]) -> None:
+    def _check_single_value(self, predicate: str, statement: Statement, rivals: Iterable[Statement]) -> None:
         """Warn about clauses that always hold together and give different values."""
-        for other in others:
-            hold_together = other.premises <= statement.premises or statement.premises <= other.premises
+        for rival in rivals:
+            hold_together = rival.premises <= statement.premises or statement.premises <= rival.premises
             # Two facts are left to Domain.load, where they are an error.
-            if hold_together and (other.premises or statement.premises) and other.terms[3:] != statement.terms[3:]:
+            if hold_together and (rival.premises or statement.premises) and rival.terms[3:] != statement.terms[3:]:
                 param, step = repr(statement.args[2] or "the parameter"), statement.args[1]
                 message = f"{predicate} gives {param} of step {step} two values, and the tool is not offered then"
-                fix = f"let one of them hold only where the other does not{_place(other)}"
+                fix = f"let one of them hold only where the other does not{_place(rival)}"
                 self.problems.report(statement, 2, message, fix, error=False)
                 return
 

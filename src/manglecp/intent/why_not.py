@@ -50,7 +50,7 @@ class Exclusions:
     def of(self, tool: str) -> list[tuple[str, str]]:
         """Return phases and reasons, sorted: public reasons of a hidden tool, nothing for a returned or unknown one."""
         if self.is_hidden(tool):
-            is_named = bool(self.result.find(("kernel.named", 1), tool))  # is a candidate, or a dependency of one
+            is_named = bool(self.result.find(("kernel.named", 1), tool))  # a candidate, or a dependency of one
             reasons = sorted(str(text) for _, text in self.result.find(("public_reason", 2), tool))
             return [("exclusion", self.visibility.text(text)) for text in reasons if is_named]
         if tool in self.returned:
@@ -61,7 +61,7 @@ class Exclusions:
         for _, phase, reason in self.result.find(("excluded", 3), tool):
             if phase == "exclusion":
                 for _, kind, bar in self.result.find(("kernel.barred_by", 3), tool):
-                    is_absent = kind == "capability"  # ``bar`` is then the action, whose name is not disclosed
+                    is_absent = kind == "capability"  # ``bar`` names the missing action, which is not disclosed
                     found.add(("exclusion", "an action that it needs does not exist" if is_absent else str(bar)))
             else:
                 found.add((str(phase), self._without_hidden_tools(tool, str(reason))))
@@ -180,7 +180,7 @@ def _fact_covers(general: dict[str, Any], special: dict[str, Any]) -> bool:
     if general["pred"] != special["pred"] or general.get("t") != special.get("t"):
         return False
     pairs = zip(general["args"], special["args"], strict=True)
-    return all(wanted is None or wanted == given for wanted, given in pairs)
+    return all(pattern is None or pattern == value for pattern, value in pairs)
 
 
 MAX_REASONS: Final = 16
@@ -203,17 +203,17 @@ class WhyNots:
         self.deadline = deadline
         self.intent = evaluation.request.payload.intent.name
         self.explainer: Explainer = evaluation.result.explainer
-        self._possible: dict[Key, bool] = {}  # results of _can_hold
+        self._possible: dict[Key, bool] = {}  # memoised results of _can_hold
 
     def of(self, names: Iterable[str]) -> tuple[WhyNot, ...]:
-        self.explainer.set_deadline(None)  # whether a tool is known must not depend on the time
+        self.explainer.set_deadline(None)  # no deadline: whether a tool is known must not depend on the load
         known = {tool: self._could_serve(tool) or bool(self.exclusions.of(tool)) for tool in dict.fromkeys(names)}
         self.explainer.set_deadline(self.deadline)
         return tuple(self._explain(tool) if known[tool] else WhyNot(tool=tool, known=False) for tool in known)
 
     def _explain(self, tool: str) -> WhyNot:
         if tool in self.exclusions.returned:
-            return WhyNot(tool=tool, known=True, would_unlock=((),))  # nothing has to be added
+            return WhyNot(tool=tool, known=True, would_unlock=((),))  # the empty set of facts unlocks the tool
         excluded = self.exclusions.of(tool)
         if tool in self.exclusions.scores or self.exclusions.is_hidden(tool):
             return WhyNot(tool=tool, known=True, blocked_by=tuple(reason for _, reason in excluded))
@@ -226,7 +226,7 @@ class WhyNots:
 
     def _search(self, tool: str, excluded: list[tuple[str, str]]) -> WhyNot:
         reasons = [f"{phase}: {reason}" for phase, reason in excluded]
-        if not reasons:  # no rule selects it
+        if not reasons:  # not a candidate: no rule selects the tool
             policy = (f"exclusion: {reason}" for reason in self.exclusions.policy_reasons(tool))
             reasons = [*self._failing_premises(tool), *policy]
         is_named = bool(self.result.find(("kernel.named", 1), tool))
@@ -272,7 +272,7 @@ class WhyNots:
 
     def _shapes(self, key: Key) -> list[Shape]:
         """Return the visible rules of a predicate in an order independent of files."""
-        visible = (s for s in self.explainer.shapes(key) if not self.visibility.hides(key, s.rule.clause))
+        visible = (shape for shape in self.explainer.shapes(key) if not self.visibility.hides(key, shape.rule.clause))
         return sorted(visible, key=lambda shape: shape.sort_key)
 
     def _can_select(self, shape: Shape, tool: str, start: Row) -> bool:
