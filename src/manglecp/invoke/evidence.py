@@ -171,7 +171,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def _parallel(self) -> TurnBuilder:
-        transport = self.package.contents.get("transport", {})  # a transport policy may forbid parallel calls
+        transport = self.package.contents.get("transport", {})  # may forbid parallel calls
         policy = {
             "parallelToolCalls": transport.get("parallelToolCalls", True),
             "ordering": transport.get("ordering", "any"),
@@ -225,7 +225,7 @@ Events: TypeAlias = Sequence[Mapping[str, Any]]
 States: TypeAlias = Mapping[Any, str]
 """The status of each step and of each undo."""
 _ADMISSION_REF: Final = "invoke/admission"  # the provenance of the admission's result
-_INJECTION_POINT: Final = "invoke_response"  # results reach the client in the response only
+_INJECTION_POINT: Final = "invoke_response"  # the response is the only place where results reach the client
 _UNKNOWN: Final = "outcome_unknown"
 _BAD_OUTPUT: Final = "bad_output"
 _TRANSIENT: Final = frozenset({"timeout", "crash", _UNKNOWN, "breaker_open", "queue_full"})
@@ -328,7 +328,7 @@ class TurnEvidence:
         for outcome in outcomes:
             call = outcome.call
             if call is None:
-                continue  # skipped, or not callable
+                continue  # a step that was skipped or could not be called
             turn_call = self._calls.get(call.call_id)
             if turn_call is None or turn_call.result_position is not None:
                 turn_call = self._turn_call(call, position=0, group="")  # the turn has no row of this request
@@ -370,7 +370,7 @@ class TurnEvidence:
         event_digests = [digest(dict(event)) for event in events]
         results, uses, renders = [], [], []
         for call, render_digest in zip(ended_calls, _render_digests(ended_calls, events, event_digests), strict=True):
-            if call.outcome is None:  # the admission
+            if call.outcome is None:  # only the admission has no outcome
                 result_digest = self._terms.admission_digest
             elif call.outcome.status == "done":
                 result_digest = call.outcome.output_digest or digest(call.outcome.output)
@@ -532,7 +532,7 @@ def _render_digests(calls: Sequence[TurnCall], events: Events, event_digests: Se
     The last events of the run belong to this turn, so calls and events are matched from the end. A result without an
     event (the admission, or above the limit of events) is rendered by its action and status.
     """
-    unmatched = len(events)  # the events before this position have no call yet
+    unmatched = len(events)  # the number of first events that have no call yet
     render_digests: list[str] = []
     for call in reversed(calls):
         status = "success" if call.outcome is None else EVENT_STATUS[call.outcome.status]

@@ -22,7 +22,7 @@ from manglecp.mangle.syntax import term_variables
 from manglecp.store import StoredDecision
 from manglecp.wire import WireError
 
-MAX_NODES: Final = 400  # in one proof
+MAX_NODES: Final = 400  # of one proof
 MAX_DEPTH: Final = 24
 MAX_SILENT_RULES: Final = 20
 _APPROVAL_PREDICATES: Final = ("needs_approval", "four_eyes")
@@ -261,8 +261,8 @@ def _is_kernel(node: Node) -> bool:
 
 def _values(rule: RuleRef, bindings: Mapping[str, Value]) -> str:
     """Return the values of the variables that are not in the rule's head: the derived fact shows the others."""
-    shown = {variable.name for variable in term_variables(*rule.clause.head.args)}
-    return ", ".join(f"{name} = {value_text(value)}" for name, value in bindings.items() if name not in shown)
+    head_variables = {variable.name for variable in term_variables(*rule.clause.head.args)}
+    return ", ".join(f"{name} = {value_text(value)}" for name, value in bindings.items() if name not in head_variables)
 
 
 def _json(value: Any) -> str:

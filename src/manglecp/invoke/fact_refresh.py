@@ -70,7 +70,7 @@ class FactRefresher:
                 await asyncio.wait_for(self._wake.wait(), seconds)
             if self._wake.is_set():
                 self._wake.clear()
-                continue  # another generator may be due now
+                continue  # the wake-up may have made another generator due
             # Responses that begin to wait later have effects that this pass may miss.
             waiting_responses = tuple(self._waiting_responses)
             try:
@@ -123,7 +123,7 @@ class FactRefresher:
     def _report(self, name: str, failure: str | None) -> None:
         """Report the first failure of a generator, and its first success after that."""
         if (failure is not None) == (name in self._failed_generators):
-            return  # reported already
+            return  # the state of the generator has not changed
         if failure is None:
             self._failed_generators.remove(name)
         else:

@@ -110,7 +110,7 @@ class Turns:
         """
         chain = self.terms.chain
         if resumed is None and self.count == 0 and chain.admitted_turns < chain.needed_turns:
-            # Refused now, because the run would stop after some of its effects.
+            # Refused before the first turn: the run would stop after some of its effects.
             why = f"the chain takes {chain.needed_turns} turns, and its policies admit {chain.admitted_turns}"
             raise GateRefused(TurnState.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
         if resumed is not None:
@@ -165,10 +165,10 @@ class Turn:
             if call.is_effect:
                 raise ValueError(f"{call.call_id} has an effect, which needs an authorisation")
         requests = self._evidence.build_requests(calls)
-        self._state = requested = self._judge(requests)
+        self._state = requested_state = self._judge(requests)
         self._unjudged_calls = []
         self._evidence.record(requests)
-        return requested
+        return requested_state
 
     def record_outcomes(self, outcomes: Iterable[StepOutcome]) -> None:
         """Record the outcomes of requested calls. A skipped step has no call and no row."""
@@ -213,8 +213,8 @@ class Turn:
         input_refs = sorted([*(turn_call.ref for turn_call in inputs), *dangling])
         mutation = _mutation_row(turns.terms, calls, claims, input_refs, witnesses)
         chain = turns.terms.chain
-        required = chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
-        needed_claims = sorted({BASE_CLAIM, *required, *(claim_of(call.action) for call in calls)})
+        required_claims = chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
+        needed_claims = sorted({BASE_CLAIM, *required_claims, *(claim_of(call.action) for call in calls)})
         constraints = {**chain.mutation_constraints, "requiredCapabilityClaims": needed_claims}
         with _as_gate_refused(TurnState.MUTATION_READY):
             closed = self._close("tool_use", used, events, states, inputs)

@@ -160,7 +160,7 @@ class Journal:
     async def record_undecided(self, culprit: StepOutcome, witness: Witness | None, answer: bytes) -> None:
         """Record that the run waits for an operator's decision about ``culprit``, and its present response."""
         code = culprit.code or "unknown"
-        step = culprit.number if culprit.status == "unknown" else None  # None: there is no outcome to decide
+        step = culprit.number if culprit.status == "unknown" else None  # None unless the outcome has to be decided
         runs, run, fence = self._store.runs, self._run, self._fence
         body = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
 
@@ -258,7 +258,7 @@ def _start_row(call: ActionCall, witness: str) -> StepStart:
 
 
 def _end_row(outcome: StepOutcome) -> StepEnd:
-    assert outcome.call is not None  # effects have a call
+    assert outcome.call is not None  # the outcome of an effect has a call
     return StepEnd(
         number=outcome.number,
         kind=outcome.kind,

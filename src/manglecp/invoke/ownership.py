@@ -114,7 +114,7 @@ class OwnershipRegistry:
 
     async def _send_heartbeats(self) -> None:
         while True:
-            await asyncio.sleep(self.claim_ms / 1_000 / 3)  # a third: one failed heartbeat does not end an ownership
+            await asyncio.sleep(self.claim_ms / 1_000 / 3)  # after a third: an ownership survives one failed heartbeat
             if not self._ownerships:
                 continue
             owned, since = dict(self._ownerships), time.monotonic()
@@ -124,7 +124,7 @@ class OwnershipRegistry:
                 _log.warning("the ownership of %d runs could not be renewed: %s", len(owned), error)
                 continue
             for run, ownership in owned.items():
-                if self._ownerships.get(run) is not ownership:  # removed or replaced during the heartbeat
+                if self._ownerships.get(run) is not ownership:  # ended or replaced during the heartbeat
                     continue
                 if run in lost:
                     self.remove(ownership)

@@ -112,11 +112,11 @@ def _restore_outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
 def _restore_call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
     if step.call_id is None or step.input_digest is None:  # the step was not called
         return None
-    planned = plan.step(step.number)  # for an undo, the step that it undoes
-    sources = tuple(sorted({argument.step for argument in planned.arguments if argument.step is not None}))
+    chain_step = plan.step(step.number)  # for an undo, the step that it undoes
+    sources = tuple(sorted({argument.step for argument in chain_step.arguments if argument.step is not None}))
     return ActionCall(
         run=run,
-        step=planned if step.kind == "do" or planned.undo is None else planned.undo,
+        step=chain_step if step.kind == "do" or chain_step.undo is None else chain_step.undo,
         number=step.number,
         kind=step.kind,
         attempt=step.attempt,
@@ -273,7 +273,7 @@ def find_undecided_step(view: RunView) -> int | None:
 
 def _find_kind(view: RunView, number: int | None) -> StepKind:
     """Return whether the step or its undo has the unknown outcome. Raises :class:`NotOpen`."""
-    if number is None:  # the decision is about the run
+    if number is None:  # a decision about the run, not about a step
         return "do"
     kinds: list[StepKind] = [
         step.kind for step in view.steps if step.number == number and step.state == StepState.UNKNOWN

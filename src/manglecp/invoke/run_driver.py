@@ -330,7 +330,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
         if chain_result.reason == "cancelled":
             return cancellation_error(context)
         if chain_result.reason == "needs_decision":
-            assert chain_result.culprit is not None  # the step to decide about
+            assert chain_result.culprit is not None  # a needed decision is about this step
             return decision_error(chain_result.culprit, context)
         return failure_error(chain_result.culprit, context, chain_result.reason or "step_failed")
 
