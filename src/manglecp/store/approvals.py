@@ -183,7 +183,7 @@ class Approvals:
 
     def _read(self, row: Sequence[Any]) -> Approval:
         """Return the request of a row; its text is empty if the row has no ``content``."""
-        fields = dict(zip(_COLUMNS, row, strict=False))  # the row may end before ``content``
+        fields = dict(zip(_COLUMNS, row, strict=False))  # a row without the text has no field ``content``
         binding = ApprovalBinding(**{name: fields.pop(name) for name in ApprovalBinding.__struct_fields__})
         content = fields.pop("content", None)
         text = "" if content is None else self._seals.unseal(bytes(content), *_place(fields["id"], binding)).decode()

@@ -137,7 +137,7 @@ def _verify(rows: Iterable[Row], parse: Callable[[Row], LedgerEntry], expect: He
             entry = parse(row)
         except (ValueError, Unusable) as error:
             findings.append(str(error) if isinstance(error, Unusable) else f"line {number}: {error}")
-            head = Head(head.seq + 1, "")  # "": unknown, so the next entry's prev_hash is not compared with it
+            head = Head(head.seq + 1, "")  # an unknown hash, with which no prev_hash is compared
             continue
         findings += _chain_errors(entry, head)
         head = entry.head  # with the stored hash, not the computed one, so that one change gives one finding

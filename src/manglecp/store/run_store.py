@@ -173,7 +173,7 @@ class RunSweep(NamedTuple):
 class _Ownership(NamedTuple):
     cancel_requested: bool
     now_ms: int
-    revision: int  # after the change
+    revision: int  # the revision after the change
 
 
 class RunStore:
@@ -225,7 +225,7 @@ class RunStore:
         unreadable: dict[str, Unusable] = {}
         while True:
             query, values = _lapsed_query(pack_digests, run_id, unreadable)
-            # Usually no run has lapsed; find that out without blocking writers.
+            # A read transaction finds out that no run has lapsed, as usual, without blocking writers.
             with self._database.read_transaction() as tx:
                 if tx.execute(query, (tx.now_ms(), *values)).fetchone() is None:
                     break
@@ -401,7 +401,8 @@ class RunStore:
     def _end(
         self, tx: Transaction, run_id: str, state: RunState, code: str | None, answer: bytes | None, now_ms: int
     ) -> None:
-        # _END_RUN uses the first of the two for a run without a request key, the second for a run with one.
+        # The expiry of the answer of a run without a request key, and of a run with one: _END_RUN selects one of the
+        # two.
         answer_until: tuple[int | None, int | None] = (None, None)
         if answer is not None:
             answer_until = (now_ms + self._retention.other_answers_ms, now_ms + self._retention.keyed_answers_ms)
