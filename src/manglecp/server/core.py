@@ -172,7 +172,7 @@ class Core:
         for session in tuple(self.sessions):
             try:
                 await session.recheck()
-            except Exception as error:  # the next request or recheck tries again
+            except Exception as error:  # the next request or recheck repeats the check
                 _log.warning("a credential could not be checked again: %s", type(error).__name__)
 
     async def drain(self, grace: float | None = None) -> bool:

@@ -102,7 +102,8 @@ class Listener:
             await asyncio.sleep(_WATCH_SECONDS)
             for connection in tuple(self._server.server_state.connections):
                 transport: asyncio.WriteTransport = connection.transport
-                # A ServerProtocol on a WebSocket. uvicorn does not respond to a handshake with a body or long headers.
+                # Only a WebSocket has this attribute. uvicorn does not respond to a handshake with a body or long
+                # headers.
                 handshake = getattr(connection, "conn", None)
                 if transport.get_write_buffer_size() > _MAX_BUFFER_BYTES:
                     transport.abort()

@@ -81,8 +81,8 @@ class GuardMiddleware:
 
 
 def _close_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Wrap both, so that a response that starts before the end of the request's body gets ``Connection: close``."""
-    last_received: Message = {"more_body": True}  # the body is unread before its first part
+    """Wrap both callables: a response that starts before the end of the request's body gets ``Connection: close``."""
+    last_received: Message = {"more_body": True}  # until the first part arrives, the body has not been read
 
     async def read() -> Message:
         nonlocal last_received

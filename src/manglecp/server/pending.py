@@ -79,7 +79,7 @@ class PendingRequest:
     __slots__ = ("began_ns", "evaluation_task", "id", "identity", "message", "observer", "refusal", "reply", "task")
 
     def __init__(self, message: PendingMessage, identity: Identity, began_ns: int) -> None:
-        assert message.id is not None  # requests have one (WIRE-03)
+        assert message.id is not None  # every request has an id (WIRE-03)
         self.id = message.id
         self.message = message
         self.identity = identity

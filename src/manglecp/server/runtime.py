@@ -63,7 +63,7 @@ async def open_core(
     if settings.secrets:
         options = replace(options, secrets=SecretProvider(settings.secrets))
     async with AsyncExitStack() as stack:
-        # At most one store, opened with the first revision: the manifest does not wait for the store.
+        # Empty until the first revision opens the store: the manifest does not wait for the store.
         stores: list[Store] = []
 
         @asynccontextmanager
@@ -95,7 +95,7 @@ async def open_core(
                         _log.warning("the secret %(name)s has no value: %(source)s is missing", secret)
                 yield revision
 
-        failure_counts: Counter[str] = Counter()  # how many open revisions have a failing part, by part
+        failure_counts: Counter[str] = Counter()  # by part: how many open revisions have this part failing
 
         def on_stale_facts(generator: str, error: str | None) -> None:
             # Each revision calls this with the first error of a generator, and with None once it succeeds again.
@@ -175,7 +175,7 @@ async def serve_http(
         await listener.begin()
         host, port = listener.address
         scheme = "http" if tls is None else "https"
-        url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"  # a colon means IPv6
+        url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"  # only IPv6 has colons
         _log.info("listening at %s; the pack is being loaded", url)
         try:
             async with _in_background(watch_credentials(core, auth.tokens)):

@@ -138,7 +138,7 @@ class Session:
         credential = self._credential
         async with asyncio.timeout(self._core.settings.identify_timeout):
             identity = await self._core.auth.identify(credential.scheme, credential.token)
-        if self._credential is not credential:  # replaced meanwhile
+        if self._credential is not credential:  # another credential was set during the check
             return
         self.identity = identity
         if identity is None:
@@ -242,7 +242,7 @@ class Session:
         core, settings = self._core, self._core.pack_settings
         limit, structured_facts = settings.limits.max_message_bytes, settings.structured_facts
         try:
-            if len(data) <= _MAX_INLINE_BYTES or len(data) > limit:  # above the limit, ``receive`` refuses it undecoded
+            if len(data) <= _MAX_INLINE_BYTES or len(data) > limit:  # ``receive`` refuses longer messages undecoded
                 return receive(data, limit, structured_facts=structured_facts)
             await self.identify()
             decode = partial(receive, data, limit, structured_facts=structured_facts)
@@ -251,7 +251,7 @@ class Session:
             try:
                 core.request_limits.charge_peer(self.peer)  # malformed messages count as well
             except WireError as rate_error:
-                rate_error.id = error.id  # the id of the message
+                rate_error.id = error.id  # for the reply to the malformed message
                 raise rate_error from None
             raise
 
@@ -328,7 +328,7 @@ class Session:
         if len(self._pending) >= core.settings.max_pending:
             text = f"More than {core.settings.max_pending} requests of this session are pending"
             raise WireError("rate_limited", text, retry_after_ms=core.settings.retry_after_ms)
-        self._check_id(message)  # again: a request with this id may have been registered during the await
+        self._check_id(message)  # checked again, because a request with this id may have been registered meanwhile
         pending = PendingRequest(message, identity, began_ns)
         if self._is_disconnected and not pending.has_request_key:
             raise WireError("cancelled", "The request was cancelled")

@@ -41,7 +41,7 @@ async def serve_stdio(
 
     async def send(data: bytes) -> None:
         nonlocal sent_manifest
-        is_sent, sent_manifest = data == sent_manifest, None  # only the first message can be that manifest
+        is_sent, sent_manifest = data == sent_manifest, None  # only the first message is compared
         if is_sent:
             return
         if len(data) < select.PIPE_BUF and select.select([], [streams.output_fd], [], 0)[1]:  # the write does not block
@@ -80,7 +80,7 @@ async def _receive_all(core: Core, session: Session, input_fd: int) -> None:
         with contextlib.suppress(ConnectionResetError):
             async for line in _lines(_Input(input_fd), _READ_FACTOR * core.pack_settings.limits.max_message_bytes):
                 await session.receive(line)
-        core.sessions.discard(session)  # no further manifests are sent
+        core.sessions.discard(session)  # stops the sending of new manifests
 
     load_task, read_task = asyncio.create_task(core.revisions.wait_until_loaded()), asyncio.create_task(read())
     try:
