@@ -46,7 +46,7 @@ from manglecp.wire import UPGRADE, messages
 FromState = Literal["needed", "all", "none"]
 """The working facts to send: those that the intent lists, all that the server lists, or none."""
 _MAX_CACHED_TOOLS: Final = 1_000
-_MAX_APPROVALS: Final = 3  # of one invocation, each for another approval request; the first is counted even if missing
+_MAX_APPROVALS: Final = 3  # approvals of one invocation, each of another request; the first counts even if absent
 _HANDLE: Final = re.compile(r"m-[0-9a-f]{16,}")
 _UNKNOWN_REQUEST: Final = messages.IntentPayload(intent=messages.Intent(name="unknown"))
 """Stands for the request of a tool that another client evaluated."""
@@ -162,7 +162,7 @@ class Client(Connection):
     async def upgrade(self, tool: Tool | str) -> Tool:
         """Return the tool with its full definition; if that is not cached, evaluate the intent of the tool again."""
         tool = self._find_tool(tool)
-        cached = self._tools.get(tool.macro_id, tool)  # the tool may have been upgraded since it was returned
+        cached = self._tools.get(tool.macro_id, tool)  # the cached definition may be newer than the caller's
         if "full" in (tool.level, cached.level):
             return tool if tool.level == "full" else cached
         request = tool.request
@@ -182,10 +182,10 @@ class Client(Connection):
         """Return the tool itself, or the newest one with this name or macro_id. Raises :class:`RequestRefused`."""
         if isinstance(tool, Tool):
             return tool
-        for offered in reversed(self._tools.values()):
-            if tool in (offered.macro_id, offered.name):
-                return offered
-        names = ", ".join(dict.fromkeys(offered.name for offered in reversed(self._tools.values())))
+        for candidate in reversed(self._tools.values()):
+            if tool in (candidate.macro_id, candidate.name):
+                return candidate
+        names = ", ".join(dict.fromkeys(candidate.name for candidate in reversed(self._tools.values())))
         help_ = f"known are {truncate(names, 500)}" if names else "evaluate an intent first"
         raise RequestRefused("macro_not_found", f"no evaluation returned a tool {tool!r}; {help_}")
 
@@ -237,7 +237,7 @@ class Client(Connection):
         token = approval or await self._approve_early(tool, valid_args, on_confirm)
         approval_count, was_reevaluated = 1, False
         deadline = asyncio.get_running_loop().time() + wait_for_approval
-        first_rejection: ServerError | None = None  # of an approval; it explains the later ones
+        first_rejection: ServerError | None = None  # the server's reason for refusing the first approval
         while True:
             payload = messages.InvokePayload(
                 macro_id=tool.macro_id, args=valid_args, eval_time=eval_time, confirmation_token=token, request_key=key
@@ -251,13 +251,13 @@ class Client(Connection):
                 )
             except ServerError as error:
                 stored_approval = error.approval
-                if stored_approval is not None and stored_approval == token:  # not decided yet
+                if stored_approval is not None and stored_approval == token:  # the approver has not decided yet
                     remaining = deadline - asyncio.get_running_loop().time()
                     if remaining <= 0:
                         raise
                     await self._sleep(min(_POLL_SECONDS, remaining))
                 elif on_confirm is not None and token is not None and self._stores_new_request(error):
-                    first_rejection, token = first_rejection or error, None  # the next call stores a new request
+                    first_rejection, token = first_rejection or error, None  # the next attempt stores a new request
                 elif error.code in ("confirmation_required", "confirmation_invalid") and on_confirm is not None:
                     if error.details.get("reason") == "denied":
                         raise
@@ -268,7 +268,7 @@ class Client(Connection):
                     approval_count += 1
                     token = await self._approve(tool, valid_args, on_confirm, stored_approval, first_rejection)
                 elif stored_approval is not None and wait_for_approval > 0:
-                    token = stored_approval  # send it until the approver has decided
+                    token = stored_approval  # each attempt sends this id until the approver has decided
                 elif error.code in ("macro_not_found", "macro_expired") and not (was_reevaluated or _is_foreign(tool)):
                     was_reevaluated = True
                     offered = (await self._evaluate(tool.request)).macro_tools

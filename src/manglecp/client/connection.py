@@ -59,7 +59,7 @@ class RetryPolicy:
         min_delay_ms = retry_after_ms or 0
         if retry_count >= self.max_retries or min_delay_ms > self.max_delay_ms:
             return None
-        half_ms: float = min(self.max_delay_ms, self.first_delay_ms * 2**retry_count) / 2  # the other half is random
+        half_ms: float = min(self.max_delay_ms, self.first_delay_ms * 2**retry_count) / 2  # half of the delay is random
         return max(min_delay_ms, half_ms) + half_ms * self.jitter()
 
 
@@ -148,7 +148,7 @@ class Connection:
         self._manifest_arrived = asyncio.Event()
         self._manifest: messages.ManifestPayload | None = None
         self._checks: FactChecks | None = None
-        self._manifest_is_stale = False  # fetch it again before the next request
+        self._manifest_is_stale = False  # whether to fetch the manifest before the next request
         self._closed = False
         self._requests_in_flight = 0
         self.identity: messages.Authenticated | None = None

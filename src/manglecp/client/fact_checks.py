@@ -105,7 +105,7 @@ class FactChecks:
             errors += fact_errors
             if not fact_errors:
                 valid_facts.append(fact)
-                warnings += checker.violations  # all are unknown predicates
+                warnings += checker.violations  # the other violations are unknown predicates
         return FactCheckResult(
             tuple(valid_facts), tuple(errors), tuple(warnings) if self._manifest.facts_profile.predicates else ()
         )
@@ -161,7 +161,7 @@ def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[
         errors = schema_errors(valid_args, schema)
         if errors:  # models write null for an optional argument
             required = schema.get("required", ())
-            present_args = {k: v for k, v in valid_args.items() if v is not None or k in required}
+            present_args = {name: value for name, value in valid_args.items() if value is not None or name in required}
             if not schema_errors(present_args, schema):
                 return present_args
     except ValueError:  # the schema comes from the server, which is not trusted
@@ -182,7 +182,7 @@ def check_size(data: bytes, manifest: ManifestPayload) -> bytes:
 def _published_predicate(schema: PredicateSchema, *, temporal: bool) -> PublishedPredicate:
     """Return a predicate of the manifest; ``temporal`` is whether the server supports temporal facts at all."""
     types: Sequence[ArgType] = schema.arg_types
-    if len(types) != schema.arity:  # the manifest leaves them out, or is inconsistent
+    if len(types) != schema.arity:  # a manifest without types, or an inconsistent one
         types = ["any"] * schema.arity
     names = None if schema.arg_names is UNSET or len(schema.arg_names) != schema.arity else schema.arg_names
     integers = schema.integers or ()

@@ -1,4 +1,7 @@
-"""Tools in the formats of providers of models. Names of tools fit the providers: packs with others are refused."""
+"""Tools in the formats of providers of models.
+
+The names of tools fit all providers: a pack with another name is refused when it is loaded.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ def to_openai(tools: Iterable[Tool], *, strict: bool = True, chat: bool = False)
     With ``strict``, optional arguments are required and may be null, which :meth:`.Client.invoke` reads as absent. A
     tool with an object of any members has ``strict`` false, because strict mode cannot express it.
     """
-    described = [_function(tool, strict=strict) for tool in tools]
-    return [{"type": "function", "function": one} if chat else {"type": "function", **one} for one in described]
+    functions = [_function(tool, strict=strict) for tool in tools]
+    return [{"type": "function", "function": each} if chat else {"type": "function", **each} for each in functions]
 
 
 def _function(tool: Tool, *, strict: bool) -> dict[str, Any]:

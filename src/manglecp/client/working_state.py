@@ -50,9 +50,9 @@ FactInput: TypeAlias = Mapping[str, Any] | str
 """A fact as an object of the wire format, or as text: ``'complaint("A-1")'``."""
 MAX_FACTS: Final = 100_000  # servers must not fill a client's memory
 
-_ANY_TEMPORAL: Final = Schema("", (), temporal=True)  # stands for the schema of any temporal predicate
+_ANY_TEMPORAL: Final = Schema("", (), temporal=True)  # used for all temporal predicates
 _ALWAYS: Final = "always"  # the time of a fact without ``t``
-_Time: TypeAlias = Interval | str | None  # str: see _read_time; None in a pattern: any time
+_Time: TypeAlias = Interval | str | None  # see _read_time; None in a pattern is any time
 _Signature: TypeAlias = tuple[str, int | tuple[str, ...]]  # predicate, and arity or argument names
 
 
@@ -207,7 +207,7 @@ def _unwrap_integers(value: Any) -> Any:
         return value
     if value.keys() == {"_type", "value"} and value["_type"] == "int64" and isinstance(value["value"], str):
         try:
-            return int(value["value"]) if len(value["value"]) <= 40 else value  # no valid integer is longer
+            return int(value["value"]) if len(value["value"]) <= 40 else value  # valid integers are shorter
         except ValueError:
             return value
     return {key: _unwrap_integers(part) for key, part in value.items()}

@@ -133,7 +133,7 @@ class HttpTransport:
                 self._cancel_sender.start(self._fetch("POST", url, headers=headers, content=cancel))
             raise
         reply = self._decode_response(response, body)
-        if isinstance(reply, messages.ErrorMessage) and reply.id is None:  # the server could not read the id
+        if isinstance(reply, messages.ErrorMessage) and reply.id is None:  # a request with an unreadable id
             return reply
         if reply.id != message.id:
             raise InvalidResponse("the response has the id of another request")
