@@ -37,12 +37,12 @@ class _Capabilities(msgspec.Struct, frozen=True):
 
 
 class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
-    """One function of a listing. A member that is absent has the most cautious value."""
+    """One function of a listing. An absent member has the most cautious value."""
 
     name: _Identifier
     aid: Annotated[str, Meta(pattern=r"\AAID\.[A-Z0-9_]+\.[A-Z0-9_]+\.v[1-9][0-9]{0,8}\Z")]
     description: Annotated[str, Meta(max_length=10_000)]
-    inputs_schema: dict[str, Any] = {}  # msgspec copies the default
+    inputs_schema: dict[str, Any] = {}  # no shared state: msgspec copies the default
     outputs_schema: dict[str, Any] = {}
     side_effects: tuple[_Word, ...] = ()
     tier: Annotated[int, Meta(ge=0, le=3)] = 3
@@ -111,21 +111,21 @@ class ToolReader:
         self._problems.add(self._file, f"{replace_invisible(self.tool.name)}: {message}", fix=fix)
 
     def declared(
-        self, members: dict[str, Any] | None, kind: type[_Description], what: str, fix: str
+        self, members: dict[str, Any] | None, kind: type[_Description], kind_name: str, fix: str
     ) -> _Description | None:
         """Return the description with these members; None, and report a problem, if they are missing or invalid.
 
-        ``what`` names the kind of tool in messages; ``fix`` is the advice for a tool of another kind.
+        ``kind_name`` names the kind of tool in messages; ``fix`` is the advice for a tool of another kind.
         """
         if members is None:
-            self.report(f"not {what}", fix)
+            self.report(f"not {kind_name}", fix)
             return None
         tool = self.tool
         common = {"name": tool.name, "aid": tool.aid, "description": tool.description, "spawn": tool.capabilities.spawn}
         try:
             return msgspec.convert({**members, **common, "secrets": tool.secrets, "egress": self.egress}, kind)
         except msgspec.ValidationError:
-            self.report(f"its declaration as {what} is invalid")
+            self.report(f"its declaration as {kind_name} is invalid")
             return None
 
     def check_schema(self, name: str, schema: dict[str, Any]) -> None:
@@ -204,11 +204,11 @@ def _with_preview(
         fix = "let it return a dataclass, a TypedDict or a text"
         problems.add(file, f"{subject} does not declare the members of its result", fix=fix)
     preview_params = set(preview.input_schema.get("properties", {}))
-    provided = (params & set(result.get("properties", {}))) - preview_params
-    if required := sorted(provided & set(action.input_schema.get("required", ()))):
+    provided_params = (params & set(result.get("properties", {}))) - preview_params
+    if required := sorted(provided_params & set(action.input_schema.get("required", ()))):
         fix = f"give {required[0]} a default: without an approval there is no preview"
         problems.add(file, f"{subject} provides {required[0]!r}, which {action.name} requires", fix=fix)
-    return replace(action, previewed=frozenset(provided))
+    return replace(action, previewed=frozenset(provided_params))
 
 
 def _read_action(reader: ToolReader) -> ActionDescription:
@@ -217,7 +217,7 @@ def _read_action(reader: ToolReader) -> ActionDescription:
     reader.check_schema("outputs_schema", tool.outputs_schema)
     schema = tool.inputs_schema
     if schema and not (schema.get("type") == "object" and isinstance(schema.get("properties", {}), dict)):
-        reader.report("its inputs_schema does not describe an object")  # an empty schema admits every object
+        reader.report("its inputs_schema does not describe an object")  # an empty schema is valid, too
     return ActionDescription(
         name=tool.name,
         aid=tool.aid,

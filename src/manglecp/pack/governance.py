@@ -37,7 +37,7 @@ def select_governance(documents: Mapping[str, str], pin: str | None, problems: P
     if package is None:
         return default_governance()
     if problems.has_error(FILE):
-        return package  # the pin cannot be checked: pack.toml has errors
+        return package  # errors in pack.toml: its pin is not known
     if documents and pin is None:
         message = f"{FOLDER}/ is not pinned"
         problems.add(FILE, message, fix=f'add [governance] with digest = "{package.digest}"')
@@ -49,7 +49,7 @@ def select_governance(documents: Mapping[str, str], pin: str | None, problems: P
 
 
 def _read_documents(documents: Mapping[str, str], problems: Problems) -> PolicyPackage | None:
-    readable = [_is_readable(name, text, problems) for name, text in documents.items()]  # a list: reports all problems
+    readable = [_is_readable(name, text, problems) for name, text in documents.items()]  # a list, to report all of them
     if not all(readable):
         return None
     try:

@@ -19,7 +19,7 @@ from manglecp.wire import Fault, decode
 
 TIMEOUT_SECONDS: Final = 30.0
 MAX_OUTPUT: Final = 4_194_304  # bytes
-_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")  # environment variables
+_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")  # environment variables that a host gets
 _LINE_NUMBER: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")  # as in Python's "(actions.py, line 3)"
 _MAX_MESSAGE: Final = 300  # characters
 _PACKAGES_FIX: Final = (

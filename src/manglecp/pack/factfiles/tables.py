@@ -121,7 +121,7 @@ def _schema(predicate: str, names: list[str], by_arity: Mapping[int, wire.Schema
     schema = by_arity.get(len(names))
     if schema is not None and (schema.arg_names is None or set(names) == set(schema.arg_names)):
         return schema
-    declared = schema or next(iter(by_arity.values()))  # for the message: any arity, if none has as many columns
+    declared = schema or next(iter(by_arity.values()))  # if no arity has as many columns, the message is about any
     if declared.arg_names is None:
         counts = " or ".join(map(str, sorted(by_arity)))
         raise wire.Fault(f"{predicate} takes {counts} columns, not {len(names)}")

@@ -27,8 +27,8 @@ def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check_bound
             if not line.isspace():
                 facts.append(read_fact(decode(line.encode()), schemas, check=check_bounds))
         except Fault as fault:
-            where = f"{fault.path}: " if fault.steps else ""
-            problems.add_line(f"{where}{fault.message}", number, fault.fix)
+            location = f"{fault.path}: " if fault.steps else ""
+            problems.add_line(f"{location}{fault.message}", number, fault.fix)
         if len(facts) > limits.facts:
             problems.add_line(f"more than {limits.facts:,} facts", number, SPLIT_FIX)
             problems.raise_all()
@@ -64,7 +64,8 @@ def _check_facts(text: FactText, schemas: Schemas, problems: FileErrors, *, chec
         except Fault as fault:
             _report(problems, text, index, fault)
         else:
-            # Further facts are valid if bounds are not checked, or if no value of these types can be out of bounds.
+            # All facts with this signature are valid if bounds are not checked, or if no value of these types can be
+            # out of bounds.
             if not check_bounds or all(shape.admits_whole_kinds for shape in schema.shapes):
                 valid.add(signature)
 
