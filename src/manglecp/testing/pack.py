@@ -130,7 +130,7 @@ class Pack(AbstractContextManager["Pack"]):
         if self.source is None:
             return self
         refreshed_pack = replace(self, domain=self.source.update())
-        if "invoker" in vars(self):  # the cached property was used
+        if "invoker" in vars(self):  # only if an invoker was created
             self.invoker.renew(refreshed_pack.domain)
             vars(refreshed_pack)["invoker"] = self.invoker
         return refreshed_pack

@@ -61,7 +61,7 @@ def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[st
         required_names = action.input_schema.get("required", ())
         try:
             signature = inspect.signature(function)
-            for names in (params, required_names):  # accepts all parameters, requires no optional one
+            for names in (params, required_names):  # a call with all parameters, and one without the optional ones
                 signature.bind(**dict.fromkeys(names))
         except TypeError as error:
             raise TypeError(f"{name} takes {', '.join(params) or 'nothing'}; the function: {error}") from None
@@ -74,7 +74,7 @@ class FunctionDispatcher:
     def __init__(self, pack: Pack, functions: Mapping[str, Function], start_hosts: Callable[[], Awaitable[Dispatcher]]):
         self._actions = {action.aid: action for action in pack.actions.values()}
         self._functions = functions  # the functions, by action name
-        self._start_hosts = start_hosts  # returns the same dispatcher at each call
+        self._start_hosts = start_hosts  # every call returns the same dispatcher
         self._hosts: Dispatcher | None = None
         self.calls: list[ActionCall] = []  # calls of runs, and failed calls of previews, in the order of their ends
 
@@ -86,9 +86,9 @@ class FunctionDispatcher:
         else:
             self._hosts = await self._start_hosts()
             result = await self._hosts.call(aid, **options)
-        arguments = msgspec.json.decode(options["input_json"])  # decoded again: the function may have changed its copy
+        arguments = msgspec.json.decode(options["input_json"])  # the function may have changed its arguments
         if isinstance(result, ActionResult):
-            if not options["call_id"].startswith(PREVIEW_CALL):  # a preview is for the approver, before the run
+            if not options["call_id"].startswith(PREVIEW_CALL):  # a preview belongs to the approval, not to the run
                 self.calls.append(ActionCall(action.name, arguments, msgspec.json.decode(result.output_json)))
         else:
             self.calls.append(ActionCall(action.name, arguments, error=result["detail"]))
