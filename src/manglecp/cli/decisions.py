@@ -172,8 +172,8 @@ def _details(store: Store, stored: StoredDecision) -> DecisionDetails | str:
         return str(error)
 
 
-def _row(found: tuple[StoredDecision, DecisionDetails | str]) -> tuple[str, ...]:
-    stored, details = found
+def _row(record: tuple[StoredDecision, DecisionDetails | str]) -> tuple[str, ...]:
+    stored, details = record
     reason = "(sealed)" if isinstance(details, str) else next(iter((*details.reasons, *details.public_reasons)), "-")
     time_text = instant_text(stored.at_ms * 1_000_000)
     return (stored.id, stored.verdict, stored.operation, stored.tool or "-", stored.principal, time_text, reason)

@@ -106,7 +106,7 @@ def _read_facts(file: str) -> str | list[Any]:
 def list_(as_json: bool, location: str | None, store_key: bytes | None) -> None:
     """List the sources of a store.
 
-    The age is that of the last push or successful poll; the error is that of the last poll.
+    AGE is the time since the last push or successful poll; ERROR is the error of the last poll.
     """
     with open_existing_store(location, store_key) as store, store.read_transaction() as tx:
         stored = [

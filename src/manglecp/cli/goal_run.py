@@ -113,12 +113,12 @@ class GoalRun:
             return _pick_at_terminal if self.autopilot is None else runner.FirstFit()
         try:
             program, *arguments = shlex.split(self.policy)
-        except ValueError as error:  # an unclosed quote, or no words
+        except ValueError as error:  # the text has an unclosed quote, or no word
             raise click.UsageError(f"--policy: {error}.") from None
-        found = shutil.which(program)
-        if found is None:
+        program_path = shutil.which(program)
+        if program_path is None:
             raise click.UsageError(f"--policy: there is no program {program!r}.")
-        path = os.path.abspath(found)  # noqa: PTH100 - resolve() would leave a virtual environment
+        path = os.path.abspath(program_path)  # noqa: PTH100 - resolve() would leave a virtual environment
         env = {name: os.environ[name] for name in self.policy_env if name in os.environ}
         limits = runner.PolicyLimits(seconds=self.policy_timeout)
         policy = runner.ExternalPolicy([path, *arguments], {path}, compatible=True, env=env, limits=limits)
@@ -178,7 +178,7 @@ class GoalRun:
 
     def _list_command(self) -> tuple[HostCommand, bytes, str]:
         """Return the values of :meth:`_list_plugin` for the command of another toolhost."""
-        position = max(len(self.target) - 1, 1)  # where --list or --serve goes: before the last word, the plugin
+        position = max(len(self.target) - 1, 1)  # --list and --serve are inserted before the last word
         before, after = self.target[:position], self.target[position:]
         settings = {name: value for name, value in os.environ.items() if name.startswith("MACHINA_")}
         environ = {**HostCommand.inherited(os.environ), **settings}
@@ -220,7 +220,7 @@ class GoalRun:
         safe_actions = [action for action in pack.actions.values() if action.tier == toolhost.SAFE]
         entries = [(action.aid, action.name, action.input_schema) for action in safe_actions]
         entries += [(aid, tool.name, tool.input_schema or {}) for aid, tool in tools.items()]
-        tags = frozenset({runner.META_TAG})  # fits every goal: a pack does not describe the tags of its actions
+        tags = frozenset({runner.META_TAG})  # for every goal: actions of a pack have no tags
         menu = [MenuAction(aid, name, tags, inputs_schema=schema) for aid, name, schema in entries]
 
         async def execute(aid: str, inputs: dict[str, Any], state: Slots) -> ActionOutcome:
@@ -262,7 +262,7 @@ class _PrintingLog:
             lines = [f"{number}refused selection: {payload['why']}"]
         elif event == "selector_chosen" and self.why:
             lines = [f"     {line}" for line in payload.get("why", "").splitlines()]
-        if self.as_json:  # standard output has only the document
+        if self.as_json:  # standard output is for the document alone
             print_stderr(*lines)
         else:
             write_lines(map(escape_invisible, lines))

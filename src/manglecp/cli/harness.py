@@ -122,7 +122,7 @@ def _check_log(log: str, log_format: str, policy: str | None, strict: bool, as_j
             name = f"turn {turn['number']} (line {turn['line']})"
             try:
                 judgement = _judge(document, name)
-            except InvalidFile as error:  # the other turns are judged nevertheless
+            except InvalidFile as error:  # the remaining turns are judged nevertheless
                 verdict_counts["invalid"] += 1
                 print_stderr(f"error: {error}")
                 yield json_text({**turn, **error.as_json()}) if as_json else f"{name}: invalid"

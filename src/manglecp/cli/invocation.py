@@ -33,10 +33,10 @@ from manglecp.store import RunState, StoreError
 from manglecp.wire import WireError, encode, messages, read_instant
 
 _POLL_SECONDS: Final = 1.0  # between polls for a run that an earlier call began
-_MAX_HOST_LINES: Final = 20  # how many of the last lines of a failed call are shown
+_MAX_HOST_LINES: Final = 20  # the last lines of a failed call that are shown
 _FOLDER_ERROR: Final = re.compile(r"\[Errno (?:2|13|30)\]")  # ENOENT, EACCES, EROFS
 _NOT_VALID_NOW: Final = frozenset({"macro_expired", "x-macro_not_yet_valid"})
-_MAX_SKEW_NS: Final = 60_000_000_000  # clocks that differ by less are taken as equal
+_MAX_SKEW_NS: Final = 60_000_000_000  # a smaller difference of two clocks is ignored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ class LocalSession:
         key = self._request.request_key
         while key is not None:
             await asyncio.sleep(_POLL_SECONDS)
-            with contextlib.suppress(StoreError):  # the next poll retries
+            with contextlib.suppress(StoreError):  # the next poll repeats the read
                 with self._packs.store.read_transaction() as tx:
                     run = self._packs.store.runs.by_key(tx, self._identity.name, key)
                 if run is not None and run.state == RunState.RUNNING:

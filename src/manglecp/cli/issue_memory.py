@@ -1,4 +1,4 @@
-"""What the verbs of ``manglecp issue`` share: options, the location of the memory, and the gate before a change."""
+"""Options, the location of the memory, and the gate before a change: shared by the verbs of ``manglecp issue``."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def _locate(db: str | None, *, create: bool) -> str | Path:
         if not create and not path.exists():
             raise click.UsageError(f"there is no issue memory {click.format_filename(path)}")
     else:
-        here = Path.cwd()
-        candidates = [folder / DEFAULT_PATH for folder in (here, *here.parents)]
+        working_folder = Path.cwd()
+        candidates = [folder / DEFAULT_PATH for folder in (working_folder, *working_folder.parents)]
         path = next(filter(Path.is_file, candidates), candidates[0])
         if not create and not path.exists():
             remedy = "create one with `manglecp issue add`, or give --db"
@@ -179,8 +179,8 @@ def _active_digest(active_policy: str | None, pin_file: Path | None) -> str:
     try:
         pin = load_pin(pin_file)
     except PolicyError as error:
-        raise click.UsageError("\n".join(f"{d.place}: {d.message}" for d in error.diagnostics)) from None
-    assert pin is not None  # None only for a missing file, which EXISTING_FILE refuses
+        raise click.UsageError("\n".join(f"{each.place}: {each.message}" for each in error.diagnostics)) from None
+    assert pin is not None  # a missing file, whose pin is None, is refused by EXISTING_FILE
     return pin.package.digests["mutation"]
 
 
