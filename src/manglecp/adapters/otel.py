@@ -109,7 +109,7 @@ class OtelLog:
             with faults_at(*path):
                 if (span_id := optional_text(log, "spanId")) is not None:
                     self._details.setdefault(span_id, {}).update(_read_attributes(log))
-        yield from ()  # spans are not ordered, so all events are emitted at the end
+        yield from ()  # no event yet: spans are not ordered, so finish() emits all events
 
     def finish(self) -> Iterator[ConversationEvent]:
         self._spans.sort(key=lambda span: (span.start, span.id))
