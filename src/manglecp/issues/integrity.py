@@ -102,7 +102,7 @@ def import_log(store: StoredIssues, lines: Iterable[bytes]) -> Head:
                 raise ChangeRefused("memory_not_empty", "this memory has events; import a log into an empty memory")
             for row in checked_tables.log_rows():
                 problems = replay(tables, decode_event(row.event_json))
-                assert not problems, problems  # _replay_lines() found none
+                assert not problems, problems  # _replay_lines() has checked the same lines
             return tables.head()
 
 
