@@ -1,7 +1,7 @@
 """Logs of MCP: JSON-RPC messages between a client and a server, in the order of observation.
 
 A record is a message, a list of messages, or an object that a logger wrote, with the message in its member ``message``.
-MCP does not transport what the model read or whether it continued, so the evidence lacks both.
+MCP does not transport what the model read, and whether the model continued, so the evidence lacks both.
 
 Calls that overlap in time form one turn, which ends when no call is open. Client and server choose request ids
 independently, so both may have an open request with the same id: a response belongs to the latest such request.

@@ -1,6 +1,6 @@
 """OpenTelemetry traces of generative AI: spans with ``gen_ai.*`` attributes, in OTLP JSON.
 
-A record is an object with ``resourceSpans`` or ``resourceLogs``. Spans are not ordered in such files, so they are
+A record is an object with ``resourceSpans`` or ``resourceLogs``. Spans are not ordered in such files, so spans are
 sorted by their start when the log ends. Two kinds of spans are read, by ``gen_ai.operation.name``:
 
 * a request to a model. ``gen_ai.input.messages`` and ``gen_ai.output.messages``, which are values or JSON texts, are

@@ -225,7 +225,7 @@ def _call_or_exit(function: Any, *arguments: Any) -> Any:
 def _list_servers(
     config: HostConfig, lock: Lock, names: set[str], *, yes: bool
 ) -> tuple[Servers, dict[str, str], list[str]]:
-    """Return pins and instructions of all servers, and the problems of pinning; servers in ``names`` list again."""
+    """Start the servers in ``names``. Return pins and instructions of all servers, and the problems of pinning."""
     from manglecp.guard import GuardError, pin as pin_tools, read_listing
 
     if unknown := sorted(names.difference(lock.servers)):

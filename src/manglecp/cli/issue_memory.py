@@ -112,7 +112,7 @@ def _locate(db: str | None, *, create: bool) -> str | Path:
 
 
 def _new_id() -> str:
-    """Return an id of eight random characters, one of about 10^12; the memory retries if the id is taken."""
+    """Return one of about 10^12 random ids of eight characters; the memory requests another one if the id is taken."""
     return "i-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(8))
 
 
@@ -194,7 +194,7 @@ def _authorise(evidence_file: str, active_digest: str) -> MutationReady:
         raise click.UsageError(f"{source_name(evidence_file)}: {error}") from None
     except TurnBlocked as blocked:
         for finding in blocked.findings:
-            place = f"{finding.failure.name} at {finding.where}"
-            print_stderr(f"  {place}: {finding.message}; {finding.failure.remedy}")
-        why = "the evidence does not prove the change" if blocked.findings else "the turn requests no mutation"
-        fail(f"error[blocked]: {blocked.state.title} is not reached: {why}")
+            failure_text = f"{finding.failure.name} at {finding.where}"
+            print_stderr(f"  {failure_text}: {finding.message}; {finding.failure.remedy}")
+        reason = "the evidence does not prove the change" if blocked.findings else "the turn requests no mutation"
+        fail(f"error[blocked]: {blocked.state.title} is not reached: {reason}")

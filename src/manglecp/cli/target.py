@@ -51,7 +51,7 @@ target_argument: Final = click.argument(
 
 
 def refuse_options(context: click.Context, reason: str, *names: str) -> None:
-    """Raise ``UsageError`` if a parameter of ``names`` is on the command line; the environment does not count."""
+    """Raise ``UsageError`` for a parameter in ``names`` on the command line, but not for one from the environment."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
@@ -148,7 +148,7 @@ class Approver:
     """The user as approver: with the credential of a client, or as the operator of this machine.
 
     ``decide`` shows the text of a request and returns the decision, or None to leave the request pending; then
-    ``on_pending`` is called with its id.
+    ``on_pending`` is called with the id of the request.
     """
 
     approvals: client.Client | invoke.OperatorApprovals
@@ -156,7 +156,7 @@ class Approver:
     on_pending: Callable[[str], object] = lambda _: None
 
     async def on_confirm(self, call: client.ApprovalRequest) -> str | bool | None:
-        """Return how to go on with a call at a server: the id of its approval request; without one, the decision."""
+        """Return the id of the approval request of a call; the decision if the server has no approval requests."""
         if call.refusal is not None:
             raise call.refusal
         if call.approval is None:  # the server has no approval requests
@@ -165,7 +165,7 @@ class Approver:
         return await self.settle(call.approval)
 
     async def settle(self, approval: str) -> str | None:
-        """Decide an approval request, if this approver may. Return its id, even if it is pending; None if denied."""
+        """Decide an approval request, if this approver may. Return the id of the request; None if it is denied."""
         from manglecp.wire import WireError
 
         try:

@@ -316,7 +316,7 @@ class Client(Connection):
         return is_invalid and self._has_extension("x-approvals")
 
     async def _approve_early(self, tool: Tool, args: Mapping[str, Any], on_confirm: OnConfirm | None) -> str | None:
-        """Return a token for the call; None if it needs none, or the server will store an approval request first."""
+        """Return a token for the call; None if the call needs no token, or if the server stores a request first."""
         if not tool.needs_approval or self._is_waived(tool) or self._has_extension("x-approvals"):
             return None
         if on_confirm is None:
@@ -338,9 +338,10 @@ class Client(Connection):
         approval: str | None,
         rejection: ServerError | None = None,
     ) -> str | None:
-        """Call ``on_confirm``. Returns its token, or else ``approval``. Raises :class:`RequestRefused` if it declines.
+        """Call ``on_confirm``, and return the token from it, or else ``approval``.
 
-        ``approval`` is the id of the server's approval request, ``rejection`` its error for the first approval.
+        Raises :class:`RequestRefused` if the callback declines. ``approval`` is the id of the server's approval
+        request, ``rejection`` the server's error for the first approval.
         """
         decision = on_confirm(ApprovalRequest(tool, args, tool.effects or (), tool.reversible, approval, rejection))
         if inspect.isawaitable(decision):
@@ -357,7 +358,7 @@ class Client(Connection):
         return (await self.ready()).intents
 
     async def why(self, tool: Tool | str) -> messages.Derivation:
-        """Return the rules and facts that prove a tool for its intent now; ``str()`` of it is a text.
+        """Return the rules and facts that prove a tool for its intent now; ``str()`` of the result is a text.
 
         Raises :class:`RequestRefused` if it is not proven any more.
         """
@@ -380,7 +381,7 @@ class Client(Connection):
     ) -> messages.WhyNot:
         """Return what keeps a tool from being offered for the intent, and facts that would unlock it.
 
-        ``str()`` of it is a text.
+        ``str()`` of the result is a text.
         """
         options = messages.Options(why_not=(name,), include_proof_hints=True)
         hints = (await self.evaluate(intent, params, facts, options=options)).result.proof_hints
@@ -391,7 +392,7 @@ class Client(Connection):
     def as_(self, name: str, permissions: Iterable[str] = (), *, trust: str = "user") -> Client:
         """Return a client of the same server, in this process, for a principal that your program authenticated.
 
-        It has its own working state, and the other options of this client; use it in ``async with``.
+        The new client has a working state of its own, and the other options of this client; use it in ``async with``.
         """
         server = self._transport.server if isinstance(self._transport, MemoryTransport) else None
         as_ = getattr(server, "as_", None)

@@ -55,7 +55,7 @@ class RetryPolicy:
             raise ValueError(f"a request is retried at most {MAX_RETRIES} times")
 
     def delay_ms(self, retry_count: int, retry_after_ms: int | None = None) -> float | None:
-        """Return the delay before the next retry, after ``retry_count`` retries; None if there is no next one."""
+        """Return the delay before the next retry, after ``retry_count`` retries; None if there is no next retry."""
         min_delay_ms = retry_after_ms or 0
         if retry_count >= self.max_retries or min_delay_ms > self.max_delay_ms:
             return None

@@ -1,9 +1,9 @@
 """Validation of facts, limits and arguments before a request is sent.
 
-The types in a manifest are coarser than those of the server's declarations: ``string`` covers strings, names, times
-and others. Each type becomes a shape (a set of values) that accepts all of them, and the fact checker that servers use
-validates the facts, so that a client rejects nothing that the server would accept. A predicate that the manifest does
-not list is a warning; every other violation is an error, with the server's codes.
+The types in a manifest are coarser than those of the server's declarations: ``string`` covers strings, names, times and
+others. Each type becomes a shape (a set of values) that accepts all values of the type. The fact checker that servers
+use validates the facts, so that a client rejects no fact that the server would accept. A predicate that the manifest
+does not list is a warning; every other violation is an error, with the server's codes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class FactChecks:
         return next((intent for intent in self._manifest.intents if intent.name == name), None)
 
     def is_listed(self, fact: Mapping[str, Any]) -> bool:
-        """Return whether the manifest lists the predicate, or lists none at all."""
+        """Return whether the manifest lists the predicate, or lists no predicates."""
         return fact.get("pred") in self._vocabulary or not self._manifest.facts_profile.predicates
 
     def is_used_by(self, fact: Mapping[str, Any], intent: str) -> bool:

@@ -106,7 +106,7 @@ class WorkingState:
         return f"WorkingState({len(self)} facts)"
 
     def add(self, facts: Iterable[Mapping[str, Any]]) -> None:
-        """Add facts. Raises :class:`RequestRefused`, and adds none, if one is invalid."""
+        """Add facts. Raises :class:`RequestRefused` if a fact is invalid; then no fact is added."""
         new_facts = list(facts)
         if any(_fact_key(fact) is None for fact in new_facts):
             raise RequestRefused("invalid_facts", "a fact has a predicate and arguments without null")

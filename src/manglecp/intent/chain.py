@@ -223,7 +223,7 @@ class _Builder:
         )
 
     def _arguments(self, action: ActionDescription, bound: Mapping[str, Argument], where: str) -> Iterable[Argument]:
-        """Yield the arguments in the order of the parameters. An unbound one takes the call argument of its name."""
+        """Yield the arguments in the order of the parameters; unbound ones take the call argument of the same name."""
         schema = action.input_schema
         listed: Mapping[str, Any] = schema.get("properties", {})
         unlisted = [name for name in bound if name not in listed]

@@ -75,7 +75,7 @@ class PolicyRefusal(wire.WireError):
 def evaluate(
     domain: Domain, request: IntentRequest, identity: Identity, *, clock: Callable[[], int] = time.time_ns
 ) -> IntentEvaluation:
-    """Evaluate a request at its own evaluation time, or at the clock's if it has none. Raises WireError.
+    """Evaluate a request at its own evaluation time, or without one at the time of the clock. Raises WireError.
 
     A denial by policy raises :class:`PolicyRefusal`.
     """

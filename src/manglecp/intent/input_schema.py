@@ -117,7 +117,7 @@ class _Definitions:
         return self.copy(_without_definitions(schema), ExposedParameter(name, name, f"{_ARGUMENT}{name}", schema))
 
     def copy(self, schema: Any, owner: ExposedParameter, depth: int = 0) -> Any:
-        """Return a copy. Its references lead to ``definitions``; references of ``schema`` lead to ``owner.schema``."""
+        """Return a copy whose references lead to ``definitions``; references of ``schema`` lead to ``owner.schema``."""
         if not isinstance(schema, Mapping):
             return schema
         if depth > _MAX_DEPTH:

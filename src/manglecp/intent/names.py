@@ -404,7 +404,7 @@ def _pack_predicates(clause: Clause) -> set[str]:
 
 
 def _is_compared(clause: Clause, term: Term) -> bool:
-    """Return whether a computed name is also in a required fact: the clause then only compares the two."""
+    """Return whether a computed name is also in a required fact: then the clause only compares name and fact."""
     return any(term in atom.args for atom in _required_atoms(clause))
 
 

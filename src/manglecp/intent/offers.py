@@ -170,7 +170,7 @@ class OfferService:
     def _needed_skills(self, offer: Offer, identity: Identity) -> tuple[str, ...]:
         """Prove an offered tool again, and return the ids of the skills that it needs now; empty without a proof.
 
-        Clients without a credential share one identity: the facts and parameters of one prove no skill for another.
+        Clients without a credential share one identity: the facts of one client prove no skill for another.
         """
         tool, inputs = offer.definition.tool, offer.inputs
         assert inputs.intent is not None  # only intents are offered tools
@@ -251,7 +251,7 @@ class OfferService:
                 self._written_cache.put(key, _Stored(inputs_digest, definition, digest_bytes(entry.document), now_ms))
 
     def _stored_before(self, name: str, inputs_digest: str, definitions: Sequence[Definition]) -> list[_Stored] | None:
-        """Return the offers of all definitions that this process stored for these inputs; None if one is missing."""
+        """Return the offers that this process stored for these definitions and inputs; None if an offer is missing."""
         stored_before = []
         for definition in definitions:
             stored = self._written_cache.get((name, definition.macro_id))

@@ -116,7 +116,7 @@ class Hints:
         )
 
     def derivations(self, definitions: Sequence[Definition]) -> tuple[messages.Derivation, ...]:
-        """Return a derivation for each tool, in their order; each is computed once."""
+        """Return a derivation for each tool, in the order of the tools; each derivation is computed once."""
         selected_by_name = {selected.tool: selected for selected in self.evaluation.selected}
         for definition in definitions:
             tool = definition.tool
@@ -204,7 +204,7 @@ class Hints:
         return trees[0]
 
     def _distinct(self, nodes: list[Node]) -> list[Node]:
-        """Drop leaves that look the same once they are redacted."""
+        """Drop leaves whose redacted texts are equal."""
         distinct: dict[object, Node] = {}
         for node in nodes:
             appearance = node if node.premises else (self._text(node), self._type(node))

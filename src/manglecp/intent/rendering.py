@@ -70,7 +70,7 @@ def _cut(sentence: str, counter: Counter) -> str:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number below ``limit`` that fits. If a number fits, so do all smaller ones; 0 always fits."""
+    """Return the largest number below ``limit`` that fits. If a number fits, all smaller numbers fit; 0 always fits."""
     low, high = 0, limit
     while low + 1 < high:
         middle = (low + high) // 2

@@ -48,7 +48,7 @@ class Exclusions:
         return [(tool, *why) for tool in sorted(tools) for why in self.of(tool)]
 
     def of(self, tool: str) -> list[tuple[str, str]]:
-        """Return phases and reasons, sorted: public reasons of a hidden tool, nothing for a returned or unknown one."""
+        """Return phases and reasons, sorted: public reasons of a hidden tool, none of a returned or unknown tool."""
         if self.is_hidden(tool):
             is_named = bool(self.result.find(("kernel.named", 1), tool))  # a candidate, or a dependency of one
             reasons = sorted(str(text) for _, text in self.result.find(("public_reason", 2), tool))
@@ -127,7 +127,7 @@ class UnlockSearch:
         self.assertable = self._assertable_for(("offered", 1))
 
     def find(self, tool: str, is_named: bool) -> UnlockingSets:
-        """Return sets of facts that unlock the tool. ``is_named`` if it is already a candidate or a dependency."""
+        """Return sets of facts that unlock the tool; ``is_named``: the tool is a candidate or a dependency already."""
         offered = Fact("offered", (tool,))
         if not is_named:
             # Every offered tool is named, and this search is faster than that for ``offered``.
@@ -154,7 +154,7 @@ class UnlockSearch:
         return frozenset(key for key in reached if key[0] in names) & self.evaluation.result.program.predicates.keys()
 
     def _to_wire(self, sets: Iterable[Collection[Fact]], complete: bool) -> UnlockingSets:
-        """Encode at most MAX_SETS sets; without those that are redacted, or special cases of another set."""
+        """Encode at most MAX_SETS sets, without redacted sets and special cases of another set."""
         wildcards = (ANYTHING, str(ANY_NAME))
         encoded: list[FactSet] = []
         for facts in sets:
@@ -191,7 +191,7 @@ _INTENT: Final[Key] = ("intent", 1)
 
 
 class WhyNots:
-    """Explains missing tools. A ``Shape`` is a rule with what its head can bind; a ``Row`` binds its variables."""
+    """Explains missing tools. A ``Shape`` is a rule with what its head can bind; a ``Row`` binds variables."""
 
     def __init__(
         self, evaluation: IntentEvaluation, visibility: Visibility, exclusions: Exclusions, deadline: float
@@ -276,7 +276,7 @@ class WhyNots:
         return sorted(visible, key=lambda shape: shape.sort_key)
 
     def _can_select(self, shape: Shape, tool: str, start: Row) -> bool:
-        """Return whether a rule for any tool can select this one: static premises about the tool have to hold."""
+        """Return whether a rule for any tool can select this tool: static premises about the tool have to hold."""
         if not self._is_defined(tool):
             return False
         for premise in shape.rule.premises:

@@ -67,16 +67,16 @@ def read_tools(
     if not isinstance(tools, list) or len(tools) > _MAX_TOOLS:
         problems.add(file, "its listing has no tools")
         return
-    seen: set[str] = set()
+    names: set[str] = set()
     for tool in tools:
         try:
             reader = ToolReader(msgspec.convert(tool, ListedTool), params, file, problems)
         except msgspec.ValidationError as error:
             problems.add(file, f"the listing of a function is invalid: {error}")
             continue
-        if reader.tool.name in seen:
+        if reader.tool.name in names:
             reader.report("two functions have that name", "rename one of them")
-        seen.add(reader.tool.name)
+        names.add(reader.tool.name)
         if reader.valid:
             yield reader
 
@@ -110,7 +110,7 @@ class ToolReader:
         self.valid = False
         self._problems.add(self._file, f"{replace_invisible(self.tool.name)}: {message}", fix=fix)
 
-    def declared(
+    def read_declaration(
         self, members: dict[str, Any] | None, kind: type[_Description], kind_name: str, fix: str
     ) -> _Description | None:
         """Return the description with these members; None, and report a problem, if they are missing or invalid.
@@ -153,7 +153,7 @@ def _schema_problem(schema: dict[str, Any]) -> str | None:
 
 
 def _has_reference(schema: object) -> bool:
-    """Return whether a reference keyword has a text. A keyword that has a schema instead is the name of a property."""
+    """Return whether a reference keyword has a text. A keyword with another value is the name of a property."""
     pending = [schema]
     while pending:
         part = pending.pop()
@@ -197,17 +197,17 @@ def _with_preview(
         return action
     if preview.tier > 0:
         problems.add(file, f"{subject} has effects", fix="name an action that only reads")
-    if missing := sorted(set(preview.input_schema.get("required", ())) - params):
-        problems.add(file, f"{subject} requires {missing[0]!r}, which {action.name} does not take")
+    if missing_params := sorted(set(preview.input_schema.get("required", ())) - params):
+        problems.add(file, f"{subject} requires {missing_params[0]!r}, which {action.name} does not take")
     result = preview.output_schema
     if result.get("type") not in _TYPES_WITHOUT_MEMBERS and result.get("additionalProperties") is not False:
         fix = "let it return a dataclass, a TypedDict or a text"
         problems.add(file, f"{subject} does not declare the members of its result", fix=fix)
     preview_params = set(preview.input_schema.get("properties", {}))
     provided_params = (params & set(result.get("properties", {}))) - preview_params
-    if required := sorted(provided_params & set(action.input_schema.get("required", ()))):
-        fix = f"give {required[0]} a default: without an approval there is no preview"
-        problems.add(file, f"{subject} provides {required[0]!r}, which {action.name} requires", fix=fix)
+    if required_params := sorted(provided_params & set(action.input_schema.get("required", ()))):
+        fix = f"give {required_params[0]} a default: without an approval there is no preview"
+        problems.add(file, f"{subject} provides {required_params[0]!r}, which {action.name} requires", fix=fix)
     return replace(action, previewed=frozenset(provided_params))
 
 
@@ -246,7 +246,7 @@ def read_externals(
     externals: dict[str, ExternalDescription] = {}
     for reader in read_tools(params, document, file, problems):
         fix = "actions belong in actions.py"
-        external = reader.declared(reader.tool.external, ExternalDescription, "an external predicate", fix)
+        external = reader.read_declaration(reader.tool.external, ExternalDescription, "an external predicate", fix)
         if external is None:
             continue
         if len(external.arguments) != external.arity:
@@ -266,7 +266,7 @@ def read_generators(
     suppliers: dict[str, str] = {}  # names of generators by predicate
     for reader in read_tools(params, document, file, problems):
         fix = "actions belong in actions.py, external predicates in externals.py"
-        generator = reader.declared(reader.tool.generator, GeneratorDescription, "a fact generator", fix)
+        generator = reader.read_declaration(reader.tool.generator, GeneratorDescription, "a fact generator", fix)
         if generator is None:
             continue
         for predicate in generator.predicates:

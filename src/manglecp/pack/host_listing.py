@@ -96,7 +96,7 @@ def list_tools(
     seconds: float = TIMEOUT_SECONDS,
     python: PythonEnvironment | None = None,
 ) -> dict[str, Any] | None:
-    """Return the listing of a file of a pack; None, and report a problem, if there is none."""
+    """Return the listing of a file of a pack; None, and report a problem, if there is no valid listing."""
     argv = [*host_argv(python), "--list", file, "--sandbox", "strict"]
     argv += ["--sha256", sha256, *(() if sandbox is None else sandbox.host_options("strict"))]
     environ = {name: os.environ[name] for name in _INHERITED if name in os.environ}

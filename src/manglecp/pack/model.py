@@ -70,7 +70,7 @@ class ActionDescription:
 class ExternalDescription:
     """An external predicate as ``externals.py`` declares it: ``@external("similar(Text, Count, Id)", mode="++-")``.
 
-    ``mode`` has a sign for each argument: ``+`` for an input, which a rule must bind before, ``-`` for an output.
+    ``mode`` has a sign for each argument: ``+`` for an input, which a rule must bind first, ``-`` for an output.
     """
 
     predicate: Annotated[str, Meta(pattern=rf"\A{_PREDICATE}\Z")]

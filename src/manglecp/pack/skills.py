@@ -88,7 +88,7 @@ class _SkillReader:
         )
 
     def _front_matter_end(self) -> int | None:
-        """Return the index of the line that ends the front matter; None, and report a problem, if there is none."""
+        """Return the index of the line that ends the front matter; None, and report a problem, if no line does."""
         if self._lines[0].rstrip() != _FENCE:
             self._report(1, "a skill begins with front matter", "begin with ---, name: …, description: …, ---")
             return None

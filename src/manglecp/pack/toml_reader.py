@@ -220,7 +220,7 @@ class KeyPositions:
                 self._positions.setdefault(path[:length], (line, len(statement) - len(statement.lstrip()) + 1))
 
     def of(self, path: KeyPath) -> tuple[int, int] | tuple[None, None]:
-        """Return line and column of a key, or of the nearest enclosing one."""
+        """Return line and column of a key, or of the nearest enclosing key with a position."""
         for length in range(len(path), 0, -1):
             if path[:length] in self._positions:
                 return self._positions[path[:length]]

@@ -47,7 +47,7 @@ def strong_etag(data: bytes) -> str:
 
 
 class HandledRequest(NamedTuple):
-    """A handled message and its reply, for logs, metrics and traces. Of the payload it has names only."""
+    """A handled message and its reply, for logs, metrics and traces. It has only the names in the payload."""
 
     session: str
     transport: Transport
@@ -104,7 +104,7 @@ class Core:
         """Decodes long messages, one at a time."""
         self._observers = tuple(observers)
         self._manifests: dict[bool, tuple[Any, ManifestDocument]] = {}
-        """The cached manifests, with HTTP endpoints (True) and without (False), each after the state it describes."""
+        """The cached manifests with HTTP endpoints (True) and without (False), each with the state it describes."""
         self.sessions: set[Session] = set()
         """The persistent sessions, which receive new manifests."""
         self.pending: set[PendingRequest] = set()
@@ -168,7 +168,7 @@ class Core:
         return self.revisions.outline if revision is None else revision.domain.pack.settings
 
     async def recheck(self) -> None:
-        """Check the credentials of all sessions again: any may have expired or been revoked."""
+        """Check the credentials of all sessions again: a credential may have expired or been revoked."""
         for session in tuple(self.sessions):
             try:
                 await session.recheck()

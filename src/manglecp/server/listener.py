@@ -97,7 +97,7 @@ class Listener:
         return drained
 
     async def _watch_connections(self) -> None:
-        """Abort connections with too many unsent bytes, and respond to handshakes to which uvicorn does not respond."""
+        """Abort connections with too many unsent bytes, and respond to handshakes that uvicorn does not respond to."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             for connection in tuple(self._server.server_state.connections):

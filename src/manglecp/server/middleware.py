@@ -44,7 +44,7 @@ _CLOSE_SECONDS: Final = 5.0  # time limit for the end of a refused connection
 
 
 class GuardMiddleware:
-    """Applies :class:`Guards` to every request, and refuses upgrades to other protocols and bodies with two lengths.
+    """Applies :class:`Guards` to every request; refuses upgrades to other protocols, and bodies with two lengths.
 
     The connection is closed after these refusals, and after each response to a request whose body was not read to its
     end: a proxy may see the end of such a request elsewhere, so what follows the request is not executed.

@@ -126,7 +126,7 @@ class PendingRequest:
                 self.evaluation_task.cancel()
 
     def progress(self, payload: ProgressPayload) -> bytes | None:
-        """Return the encoded progress message; None once there is a reply (PROG-08)."""
+        """Return the encoded progress message; None once the request has a reply (PROG-08)."""
         return None if self.reply.done() else encode(ProgressMessage(id=self.id, payload=payload))
 
     async def handle(self, core: Core, session: str, progress: OnProgress | None) -> Reply:

@@ -152,7 +152,7 @@ async def serve_http(
 ) -> None:
     """Serve on ``listen_socket`` until a signal. Raises PackError, StoreError or ServeError if the server cannot start.
 
-    ``watch`` runs concurrently and reloads the pack; with it, a pack that cannot be loaded yet is no error.
+    ``watch`` runs concurrently and reloads the pack; with a ``watch``, a pack that cannot be loaded yet is no error.
     ``on_start`` is called with the URL: with a ``watch`` at once, else when the pack is loaded.
     """
     from manglecp.server.app import App

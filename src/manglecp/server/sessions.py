@@ -273,9 +273,9 @@ class Session:
             raise malformed("The id is that of a pending request", "$.id", "Use a different id for every request.")
 
     async def _cancel(self, message: messages.Cancel) -> None:
-        """Cancel the pending request with this id, else the run with this request key; ignore unknown ones (OPEN-59).
+        """Cancel the pending request with this id, else the run with this request key (OPEN-59).
 
-        Every replica can find a run by its key, so that a client can cancel after it has lost its connection.
+        An unknown id or key is ignored. Any replica finds a run by its key, also after the client lost its connection.
         """
         pending, key = self._pending.get(message.payload.request_id), message.payload.request_key
         if pending is not None:  # not counted by the rate limit: a cancellation saves work
@@ -337,7 +337,7 @@ class Session:
         return pending
 
     async def _respond(self, pending: PendingRequest, outbox: Outbox | None = None) -> Reply:
-        """Handle a registered request, put the reply into ``outbox`` if there is one, and return it."""
+        """Handle a registered request, put the reply into the outbox of a persistent session, and return the reply."""
         progress = None if self._outbox is None else partial(self._send_progress, pending)
         try:
             reply = await pending.handle(self._core, self.name, progress)

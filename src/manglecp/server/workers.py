@@ -1,7 +1,7 @@
 """Several processes that serve one address: all listen on the same socket and share the store.
 
-They are forked before the server is loaded. The parent forwards signals, and replaces processes that die. It ends all
-of them if several die one after the other soon after their start, or if one reports an error of its options.
+The processes are forked before the server is loaded. The parent forwards signals, and replaces processes that die. The
+parent ends all processes if several die in succession soon after their start, or if a process reports wrong options.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Registry:
     def with_skill(
         self, tx: Transaction, identity: str, skill: str | None, now_ms: int, latest_ms: int, limit: int
     ) -> list[str]:
-        """Return the macro ids of offers to this identity that refer to the skill (to any, if None), newest first.
+        """Return the macro ids of offers to this identity that refer to the skill (None: to any skill), newest first.
 
         The validity of these offers begins at ``latest_ms`` or earlier, and ends after ``now_ms``.
         """

@@ -214,7 +214,7 @@ class RunStore:
         run_id: str | None = None,
         on_poisoned: OnPoisoned | None = None,
     ) -> OwnedRun | None:
-        """Take over a run of these packs (or ``run_id``) whose ownership has lapsed; return None if there is none.
+        """Take over a run of these packs (or ``run_id``) whose ownership has lapsed; return None without such a run.
 
         Steps that were under way become ``unknown``. A run that was taken over more than ``max_takeovers`` times
         without progress is parked as poisoned instead. ``claim_ms``: how long the ownership lasts without a heartbeat.
@@ -478,7 +478,7 @@ class RunStore:
         return self._unseal(row[0], "runs", run_id, "answer")
 
     def kept(self, tx: Transaction, identity: str, run_id: str, name: str) -> bytes | None:
-        """Return a value that a run kept for later runs; None if it kept no such value, or has another identity."""
+        """Return a value that a run kept for later runs; None if the run has no such value, or another identity."""
         row = tx.execute(_SELECT_KEPT_VALUE, (run_id, name, identity)).fetchone()
         return None if row is None else self._seals.unseal(row[0], "run_kept", run_id, name)
 

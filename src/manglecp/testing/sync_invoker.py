@@ -79,7 +79,7 @@ class FunctionDispatcher:
         self.calls: list[ActionCall] = []  # calls of runs, and failed calls of previews, in the order of their ends
 
     async def call(self, aid: str, **options: Any) -> ActionResult | DispatchError:
-        """Call the function of an action, or a host if it has none; ``aid`` is the id of the action."""
+        """Call the function of an action, or a host if the action has no function; ``aid`` is the id of the action."""
         action = self._actions[aid]
         if action.name in self._functions:
             result = await self._call_function(action, self._functions[action.name], options)

@@ -133,7 +133,7 @@ class HttpTransport:
                 self._cancel_sender.start(self._fetch("POST", url, headers=headers, content=cancel))
             raise
         reply = self._decode_response(response, body)
-        if isinstance(reply, messages.ErrorMessage) and reply.id is None:  # a request with an unreadable id
+        if isinstance(reply, messages.ErrorMessage) and reply.id is None:  # the server could not read the id
             return reply
         if reply.id != message.id:
             raise InvalidResponse("the response has the id of another request")
@@ -170,7 +170,7 @@ class HttpTransport:
                 raise ConnectionLost(f"the connection failed: {type(error).__name__}") from None
             except (httpx.InvalidURL, UnicodeError):
                 raise RequestRefused("bad_address", "the server refers to an invalid address") from None
-            except RuntimeError as error:  # close() was called meanwhile
+            except RuntimeError as error:  # close() was called during the request
                 raise ConnectionLost("the connection was closed") from error
             if not response.has_redirect_location:
                 return response, data, url
@@ -199,7 +199,7 @@ class HttpTransport:
                 return session.decode_message(data, self._max_bytes)
             with suppress(ClientError):
                 return session.decode_message(data, self._max_bytes)
-        if status == 429:  # from a proxy: the server would have sent a message
+        if status == 429:  # the status comes from a proxy: a server would have sent a message
             seconds = response.headers.get("retry-after", "")
             delay_ms = int(seconds) * 1_000 if seconds.isdecimal() and len(seconds) < 10 else None
             payload = messages.ErrorPayload(

@@ -290,7 +290,7 @@ def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
 def resolve_address(
     base: str, address: str, schemes: Collection[str], *, hosts: Collection[str], insecure: bool
 ) -> str:
-    """Return the URL of an address that the server sent, relative to ``base``, the URL of its message.
+    """Return the URL of an address that the server sent, relative to ``base``, the URL of the message with the address.
 
     Raises :class:`RequestRefused` for a host that is neither that of ``base`` nor in ``hosts``, or without TLS.
     """
@@ -331,7 +331,7 @@ def origin(url: str) -> tuple[str, str, int]:
 
 
 def _is_tls_upgrade(old: SplitResult, new: SplitResult) -> bool:
-    """Return whether the address changes from the default port without TLS to that with TLS, on the same host."""
+    """Return whether the address changes from the default port without TLS to the one with TLS, on the same host."""
     is_upgrade = old.scheme not in _TLS_SCHEMES and new.scheme in _TLS_SCHEMES
     return is_upgrade and old.hostname == new.hostname and old.port in (None, 80) and new.port in (None, 443)
 

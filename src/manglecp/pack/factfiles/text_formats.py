@@ -174,7 +174,7 @@ class _SimpleColumnReader:
         return read
 
     def _take(self, count: int) -> list[str]:
-        """Return the next ``count`` lines. Raises :class:`ParseError` if there are fewer, or if one is too long."""
+        """Return the next ``count`` lines. Raises :class:`ParseError` for missing lines, and for a line too long."""
         texts = list(islice(self.lines, count))
         self.lines_read += len(texts)
         if len(texts) < count:

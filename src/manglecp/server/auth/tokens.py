@@ -90,7 +90,7 @@ class TokensFile:
         return any(token.identity.name == name for token in self._tokens)
 
     def current(self, identity: Identity) -> Identity:
-        """Return the identity with the rights that its token has now: none if the token is not valid any more."""
+        """Return the identity with the rights that its token has now: no rights if the token is not valid any more."""
         self._reload_if_due()
         tokens = (token for token in self._tokens if token.identity.credential == identity.credential)
         token = next(tokens, None)
