@@ -48,11 +48,11 @@ def list_(limit: int, as_json: bool, location: str | None, store_key: bytes | No
     from manglecp.invoke import record_document
 
     with options.open_existing_store(location, store_key) as store, store.read_transaction() as tx:
-        found = [(stored, _details(store, stored)) for stored in store.decisions.newest(tx, limit, **filters)]
+        records = [(stored, _details(store, stored)) for stored in store.decisions.newest(tx, limit, **filters)]
     if not as_json:
-        write_lines(table(_COLUMNS, map(_row, found), empty="No such decisions."))
+        write_lines(table(_COLUMNS, map(_row, records), empty="No such decisions."))
         return
-    for stored, details in found:
+    for stored, details in records:
         document = record_document(stored, details if not isinstance(details, str) else None)
         document.pop("inputs", None)
         write_lines([json_text(document)])

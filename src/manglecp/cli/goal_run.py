@@ -139,8 +139,8 @@ class GoalRun:
         self, stack: AsyncExitStack, request: runner.RunRequest, run_id: str, max_effects: int
     ) -> tuple[list[MenuAction], runner.Execute]:
         """Return the actions of the target, and the function that executes one of them."""
-        first, *rest = self.target
-        is_pack = not rest and Path(first).is_dir()
+        first, *other_words = self.target
+        is_pack = not other_words and Path(first).is_dir()
         if not is_pack and self.intent is not None:
             raise click.UsageError("--intent is for a pack, whose rules prove its tools.")
         if is_pack and self.allow:
@@ -149,7 +149,7 @@ class GoalRun:
             )
         if is_pack:
             return await self._open_pack(stack, Path(first))
-        is_command = rest or (not first.endswith(".py") and shutil.which(first) is not None)
+        is_command = other_words or (not first.endswith(".py") and shutil.which(first) is not None)
         list_actions = self._list_command if is_command else self._list_plugin
         command, document, plugin_digest = await asyncio.to_thread(list_actions)
         plugin = toolhost.ServedPlugin(toolhost.read_catalogue(document), command)

@@ -262,8 +262,8 @@ def print_response(
     if isinstance(response, messages.InvokeResult):
         write_lines(tool_text.styled(tool_text.answer_lines(response), bold()))
         return
-    why = response.why if isinstance(response, NotProven) else ()
-    print_stderr(*tool_text.failure_lines(response, host_lines), *tool_text.missing_fact_lines(response), *why)
+    reasons = response.why if isinstance(response, NotProven) else ()
+    print_stderr(*tool_text.failure_lines(response, host_lines), *tool_text.missing_fact_lines(response), *reasons)
     print_stderr(*approval_lines(response, approval_options), *_missing_argument_lines(response))
     if not has_workspace and any(_FOLDER_ERROR.search(line) for line in host_lines):
         print_stderr("  the run has no workspace: give one with --workspace DIR")
@@ -319,8 +319,8 @@ def _explain_validity(error: WireError, eval_time: str) -> WireError:
     """Add the reason to the error of a tool that was proven for another time than the server's clock."""
     if error.code not in _NOT_VALID_NOW or abs(read_instant(eval_time) - time.time_ns()) < _MAX_SKEW_NS:
         return error
-    why = f"it was proven for {eval_time}, and an invocation is proven again at the server's clock: leave --now out"
-    return WireError(error.code, f"{error.message}; {why}, or use facts without a recorded time", error.details)
+    reason = f"it was proven for {eval_time}, and an invocation is proven again at the server's clock: leave --now out"
+    return WireError(error.code, f"{error.message}; {reason}, or use facts without a recorded time", error.details)
 
 
 async def _prove_at_server(client: Client, request: CallRequest) -> Tool:

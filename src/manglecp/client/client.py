@@ -162,9 +162,9 @@ class Client(Connection):
     async def upgrade(self, tool: Tool | str) -> Tool:
         """Return the tool with its full definition; if that is not cached, evaluate the intent of the tool again."""
         tool = self._find_tool(tool)
-        cached = self._tools.get(tool.macro_id, tool)  # the cached definition may be newer than the caller's
-        if "full" in (tool.level, cached.level):
-            return tool if tool.level == "full" else cached
+        cached_tool = self._tools.get(tool.macro_id, tool)  # the cached definition may be newer than the caller's
+        if "full" in (tool.level, cached_tool.level):
+            return tool if tool.level == "full" else cached_tool
         request = tool.request
         upgrade_fact: FactObject = {"pred": UPGRADE, "args": [tool.macro_id]}
         result = await self._evaluate(
@@ -277,8 +277,8 @@ class Client(Connection):
                 else:
                     raise
             else:
-                applied = self.state.apply(response.state_delta) if apply else AppliedDelta()
-                return InvocationResult(tool, response, applied)
+                applied_delta = self.state.apply(response.state_delta) if apply else AppliedDelta()
+                return InvocationResult(tool, response, applied_delta)
 
     async def prepare(self, tool: Tool | str, args: Mapping[str, Any] | None = None) -> ApprovalRequest | None:
         """Return the approval request that the server stores for this call; None if the call needs no approval.

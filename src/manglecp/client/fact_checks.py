@@ -117,9 +117,9 @@ class FactChecks:
         description = self._find_intent(intent)
         required = () if description is None else description.required_facts or ()
         predicates = {fact.get("pred") for fact in facts}
-        missing = [name for name in dict.fromkeys(required) if name not in predicates]
-        if violations or missing:
-            raise RequestRefused.from_wire_error(refused_facts(violations, missing))
+        missing_predicates = [name for name in dict.fromkeys(required) if name not in predicates]
+        if violations or missing_predicates:
+            raise RequestRefused.from_wire_error(refused_facts(violations, missing_predicates))
         limit = self._manifest.limits.max_facts_per_request
         if len(facts) > limit:
             raise RequestRefused.from_wire_error(too_many_facts(len(facts), limit))

@@ -64,11 +64,11 @@ def _input_schema(tool: Tool) -> Mapping[str, Any]:
 
 def _close(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema with ``additionalProperties: false`` in each object that lists its members."""
-    closed = _rewrite(schema, _close)
-    if closed.get("type") == "object" and "additionalProperties" not in closed:
-        closed.setdefault("properties", {})
-        closed["additionalProperties"] = False
-    return closed
+    closed_schema = _rewrite(schema, _close)
+    if closed_schema.get("type") == "object" and "additionalProperties" not in closed_schema:
+        closed_schema.setdefault("properties", {})
+        closed_schema["additionalProperties"] = False
+    return closed_schema
 
 
 def _strict(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -175,11 +175,11 @@ def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
     if not wildcards and any(value is None for value in values):
         return None
     try:
-        encoded = tuple(None if value is None else _encode_value(value) for value in values)
+        encoded_args = tuple(None if value is None else _encode_value(value) for value in values)
         time = _read_time(entry.get("t"))
     except NotJson:
         return None
-    return _FactKey(signature, encoded, time if time is not None or wildcards else _ALWAYS)
+    return _FactKey(signature, encoded_args, time if time is not None or wildcards else _ALWAYS)
 
 
 def _read_time(t: Any) -> _Time:

@@ -56,8 +56,8 @@ def levels(
         level = "full" if tool.macro_id in upgrades else level_of(tool.score, thresholds, preference)
         if level is not None:
             level_by_name[tool.tool] = level
-    needed = closure(level_by_name, {tool.tool: tool.requires for tool in tools_by_rank})
-    return {tool.tool: level_by_name.get(tool.tool, "minimal") for tool in tools_by_rank if tool.tool in needed}
+    closed_names = closure(level_by_name, {tool.tool: tool.requires for tool in tools_by_rank})
+    return {tool.tool: level_by_name.get(tool.tool, "minimal") for tool in tools_by_rank if tool.tool in closed_names}
 
 
 def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Collection[str] = ()) -> list[Definition]:
@@ -71,9 +71,9 @@ def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Coll
     requires = {tool.tool: tool.requires for tool in ranked}
     names: set[str] = set()
     for tool in sorted(ranked, key=lambda tool: tool.macro_id not in upgrades):  # stable: within each group best first
-        added = closure([tool.tool], requires) & (requires.keys() - names)
-        if len(names) + len(added) <= max_tools:
-            names |= added
+        new_names = closure([tool.tool], requires) & (requires.keys() - names)
+        if len(names) + len(new_names) <= max_tools:
+            names |= new_names
     return [tool for tool in ranked if tool.tool in names]
 
 
@@ -137,10 +137,10 @@ def fit(
 
 def render_all(tools: Iterable[ToolView], skills: Skills, counter: Counter) -> FittedResponse:
     views = tuple(tools)
-    rendered = tuple(render(view, skills) for view in views)
+    tools_json = tuple(render(view, skills) for view in views)
     required = required_skills(views, skills)
-    text = _encoder.encode({"macro_tools": rendered, "required_skills": required})
-    return FittedResponse(views, rendered, required, count(text, counter))
+    text = _encoder.encode({"macro_tools": tools_json, "required_skills": required})
+    return FittedResponse(views, tools_json, required, count(text, counter))
 
 
 def _edits(
@@ -150,8 +150,8 @@ def _edits(
     views = {tool.definition.tool: tool for tool in tools}
     dependents: dict[str, list[str]] = {}
     for name, view in views.items():
-        for needed in view.definition.requires:
-            dependents.setdefault(needed, []).append(name)
+        for dependency in view.definition.requires:
+            dependents.setdefault(dependency, []).append(name)
     lowest_first = sorted(views, reverse=True)  # with equal scores, the last name comes first
     lowest_first.sort(key=lambda name: (views[name].definition.macro_id in upgrades, views[name].definition.score))
 

@@ -96,8 +96,8 @@ def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
     """Return a reference to the token setting ``auto_confirm_effects`` if it waives the approval of a tool."""
     if not identity.waives_approval(safety):
         return None
-    waived = identity.auto_confirm_effects
-    return "auto:" + digest({"identity": identity.name, "credential": identity.credential, "effects": waived})
+    waived_effects = identity.auto_confirm_effects
+    return "auto:" + digest({"identity": identity.name, "credential": identity.credential, "effects": waived_effects})
 
 
 _TOOL_PREDICATES: Final[tuple[Key, ...]] = (
@@ -294,8 +294,8 @@ def decide(
         result = derive(domain, client_and_call_facts, now_ns, domain.limits)
     except WireError as refusal:
         raise (_not_proven() if offered is not None and refusal.code in _INVALID_FACTS else refusal) from refusal
-    changed = result.changed(COMPOSED)
-    rows = result.select(tool, _TOOL_PREDICATES + SELECTION + changed, _GENERAL_PREDICATES)
+    changed_predicates = result.changed(COMPOSED)
+    rows = result.select(tool, _TOOL_PREDICATES + SELECTION + changed_predicates, _GENERAL_PREDICATES)
     judgement = judge(domain, tool, rows, session)
     if scope != "proof":
         return judged(domain, call, identity, now_ns, result, judgement, facts, scope)
@@ -309,7 +309,7 @@ def decide(
             reasons, error = ("no rule defines this tool",), WireError("macro_not_found", "There is no such tool")
     else:
         if "final_selected" in rows:
-            definition = _compose(Composer(domain, result, changed), tool, rows)
+            definition = _compose(Composer(domain, result, changed_predicates), tool, rows)
         end = None if definition is None else definition.expires_at
         is_expired = end is not None and now_ns >= end
         if definition is None or is_expired or (offered is not None and definition.chain_digest != offered):
@@ -336,9 +336,11 @@ def judged(
         denials = tuple(fact for fact in judgement.denials if fact.predicate == "effect_denied")
         rows = {name: judgement.rows[name] for name in ("kernel.may_run", "macro_param") if name in judgement.rows}
         judgement = replace(judgement, denials=denials, rows=rows)  # an undo needs no approval
-    inputs_digest, given = _digest_of_inputs(domain, call.inputs, identity, now_ns), tuple(facts)
+    inputs_digest, all_facts = _digest_of_inputs(domain, call.inputs, identity, now_ns), tuple(facts)
     reasons = judgement.reasons
-    return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=given, scope=scope)
+    return Decision(
+        domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=all_facts, scope=scope
+    )
 
 
 def refused_intent(refusal: PolicyRefusal) -> Decision:

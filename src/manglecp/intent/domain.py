@@ -160,8 +160,8 @@ class Domain:
     @cached_property
     def intents(self) -> frozenset[str | None]:
         """The intents that the rules can match, and None if they can match every intent."""
-        given = {*self.profile.assertable, *self.pack.sourced_predicates}
-        return matched_intents(self.base, given, self.generally_relevant)
+        open_predicates = {*self.profile.assertable, *self.pack.sourced_predicates}
+        return matched_intents(self.base, open_predicates, self.generally_relevant)
 
     @cached_property
     def read_params(self) -> frozenset[str] | None:
@@ -438,17 +438,17 @@ class _Loader:
         """Report the first key of each single-valued predicate that has two values in the base."""
         for name, key_columns in SINGLE_VALUED.items():
             predicate = next(key for key in base.program.predicates if key[0] == name)
-            seen: set[Any] = set()
+            seen_keys: set[Any] = set()
             for row in base.rows(predicate):
                 key = row[:key_columns]
-                if key in seen:
+                if key in seen_keys:
                     key_text = ", ".join(repr(value) for value in key)
                     effect = "one would be lost" if name == "keep" else "the tool is never offered"
                     message = f"{name}({key_text}, …) has two values, so that {effect}"
                     span = self._second_head(name, key)
                     self.problems.append(Diagnostic("analysis", message, span, fix="remove one"))
                     break
-                seen.add(key)
+                seen_keys.add(key)
 
     def _second_head(self, predicate: str, key: tuple[mangle.Value, ...]) -> Span | None:
         """Return the span of the second clause head with these first arguments, or None."""

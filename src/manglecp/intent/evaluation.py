@@ -85,13 +85,13 @@ def evaluate(
         raise wire.malformed(message, "$.payload.options.x-why_not", "ask in several requests")
     _check_intent(domain, payload.intent.name, identity)
     now = wire.read_eval_time(payload.eval_time, clock)
-    started = time.perf_counter_ns()
+    started_at = time.perf_counter_ns()
     limits = _effective_limits(domain.limits, payload.constraints)
     client_facts = read_facts(domain, payload.intent, payload.facts, now)
     session = [fact for fact in client_facts if fact.predicate != wire.UPGRADE]
-    given = [*session, *request_facts(domain, payload.intent, identity), *domain.stale_facts(now)]
-    result = derive(domain, given, now, limits)
-    selected = [Selected(*cast("tuple[str, int, Phase]", row)) for row in result.rows(("final_selected", 3))]
+    request_inputs = [*session, *request_facts(domain, payload.intent, identity), *domain.stale_facts(now)]
+    result = derive(domain, request_inputs, now, limits)
+    selected_tools = [Selected(*cast("tuple[str, int, Phase]", row)) for row in result.rows(("final_selected", 3))]
     evaluation = IntentEvaluation(
         domain=domain,
         request=request,
@@ -99,9 +99,9 @@ def evaluate(
         result=result,
         now=now,
         session=session,
-        selected=tuple(sorted(selected, key=lambda tool: (-tool.score, tool.tool))),
+        selected=tuple(sorted(selected_tools, key=lambda tool: (-tool.score, tool.tool))),
         upgrades=frozenset(str(fact.args[0]) for fact in client_facts if fact.predicate == wire.UPGRADE),
-        duration_ns=time.perf_counter_ns() - started,
+        duration_ns=time.perf_counter_ns() - started_at,
     )
     try:
         check_policy(domain, result, identity, payload.facts)
@@ -136,10 +136,10 @@ def read_facts(domain: Domain, intent: Intent | None, facts: list[Any], now: int
     param_count = 0 if intent is None else len(intent.params or ())
     if param_count and len(facts) + param_count > limit:
         raise wire.too_many_facts(len(facts) + param_count, limit)
-    required = () if intent is None else domain.required.get(intent.name, ())
-    if not facts and not required:
+    required_predicates = () if intent is None else domain.required.get(intent.name, ())
+    if not facts and not required_predicates:
         return []
-    return domain.profile.read(facts, now, limit=limit, required=required)
+    return domain.profile.read(facts, now, limit=limit, required=required_predicates)
 
 
 def _effective_limits(server: EffectiveLimits, constraints: Constraints) -> EffectiveLimits:
@@ -195,9 +195,9 @@ def derive(domain: Domain, facts: Sequence[Fact], now: int, limits: EffectiveLim
 def _log_text(diagnostic: Diagnostic) -> str:
     """Format place, cause and rule. Values of facts must not get into the log, so the cause ends at the first value."""
     cause = _VALUE.sub("…", diagnostic.message)
-    place = "" if diagnostic.span is None else f"{diagnostic.span.source.name}:{diagnostic.span.line}: "
+    location = "" if diagnostic.span is None else f"{diagnostic.span.source.name}:{diagnostic.span.line}: "
     rule = "" if diagnostic.clause is None else f", in {diagnostic.clause}"
-    return " ".join(f"{place}{cause}{rule}".split())
+    return " ".join(f"{location}{cause}{rule}".split())
 
 
 def _limit_error(error: LimitError, limits: EffectiveLimits) -> wire.WireError:

@@ -21,29 +21,29 @@ from manglecp.pack import ExternalDescription, FactSource as SourceSettings, Pac
 
 def declarations(pack: Pack, decls: Iterable[Decl]) -> Source:
     """Return a source that declares the external predicates that the rules do not declare."""
-    declared = {decl.atom.predicate for decl in decls}
-    missing = [external for name, external in sorted(pack.externals.items()) if name not in declared]
-    return Source("externals.py", "\n".join(map(_declaration, missing)), Trust.SCHEMA)
+    declared_names = {decl.atom.predicate for decl in decls}
+    undeclared = [external for name, external in sorted(pack.externals.items()) if name not in declared_names]
+    return Source("externals.py", "\n".join(map(_declaration, undeclared)), Trust.SCHEMA)
 
 
 def external_problems(
     pack: Pack, decls: Iterable[Decl], clauses: list[Clause], all_parsed: bool
 ) -> Iterator[Diagnostic]:
     """Yield contradictions between rules and ``externals.py``; ``all_parsed`` is whether every rule file parsed."""
-    declared = {decl.atom.predicate: decl for decl in decls}
-    used = {name for clause in clauses for name, _ in clause.reads}
-    for name, decl in declared.items():
+    declarations_by_name = {decl.atom.predicate: decl for decl in decls}
+    used_names = {name for clause in clauses for name, _ in clause.reads}
+    for name, decl in declarations_by_name.items():
         if descriptor(decl, "external") is not None and name not in pack.externals:
             yield _problem_at(decl, f"externals.py does not answer {name}", did_you_mean(name, pack.externals))
     for name, external in pack.externals.items():
-        declaration = declared.get(name)
+        declaration = declarations_by_name.get(name)
         if declaration is not None and _signature(declaration) != (external.arity, external.mode):
             fix = f"write {_declaration(external)}"
             yield _problem_at(declaration, f"externals.py answers {name} with another number of arguments or mode", fix)
         for clause in clauses:
             if clause.head.predicate == name and clause.is_fact:  # the analysis refuses rules of external predicates
                 yield Diagnostic("analysis", external_facts_message(name), clause.head.span, fix="remove it")
-        if name not in used and all_parsed:
+        if name not in used_names and all_parsed:
             fix = "remove it, or use it in a rule"
             yield pack_problem("externals.py", f"no rule uses {name}", fix=fix, severity="warning")
 

@@ -215,8 +215,8 @@ class _NameCheck:
         if (base := self.rules.base) is None:
             return  # a pack with errors has no base; its errors are reported first
         for clause in self.rules.clauses:
-            head, required = clause.head, _pack_predicates(clause)
-            is_open = head.predicate in self.open_predicates or (required and required <= self.open_predicates)
+            head, needed_keys = clause.head, _pack_predicates(clause)
+            is_open = head.predicate in self.open_predicates or (needed_keys and needed_keys <= self.open_predicates)
             if is_open or head.predicate in _UNRESTRICTIVE:
                 continue
             for term, kinds, span in self._computed(clause):
@@ -226,7 +226,7 @@ class _NameCheck:
                 is_in_base = columns and head.key in self.rules.constant and not _is_compared(clause, term)
                 if not is_in_base:
                     message = f"{_first_kind(kinds)} names computed here are not checked"
-                    predicate = min(required, default="a predicate of the pack that derives them")
+                    predicate = min(needed_keys, default="a predicate of the pack that derives them")
                     fix = f"write them as constants, or declare {predicate} with open(…)"
                     self.problems.add(Diagnostic("analysis", message, span, fix=fix, severity="warning"))
                     break

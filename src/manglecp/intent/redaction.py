@@ -165,11 +165,11 @@ class Visibility:
 
     def wire(self, fact: Fact) -> dict[str, Any]:
         """Return a fact of the caller in wire form, with redacted arguments."""
-        encoded: dict[str, Any] = dict(self._profile.write(fact))
+        fact_object: dict[str, Any] = dict(self._profile.write(fact))
         secret = self._secret_positions(fact.key)
-        args: Iterable[Any] = encoded.get("args", ())
-        encoded["args"] = [REDACTED if i in secret else _scrub_value(arg) for i, arg in enumerate(args)]
-        return encoded
+        args: Iterable[Any] = fact_object.get("args", ())
+        fact_object["args"] = [REDACTED if i in secret else _scrub_value(arg) for i, arg in enumerate(args)]
+        return fact_object
 
     def _secret_positions(self, key: Key) -> frozenset[int]:
         """Return the positions of arguments that are secret by the name of the predicate or of the argument."""

@@ -189,8 +189,8 @@ class _Search:
                     self._add_column(name, other, other.args.index(atom.args[1]))
             return
         for shape in self.explainer.shapes(atom.key) if depth < _MAX_DEPTH else ():
-            fixed = [position for position in shape.fixable if values[position] is not None]
-            start = shape.fix(fixed, [values[position] for position in fixed])
+            fixed_positions = [position for position in shape.fixable if values[position] is not None]
+            start = shape.fix(fixed_positions, [values[position] for position in fixed_positions])
             if start is not None:
                 index, furthest_row = self.explainer.furthest(shape, start, _MAX_ROWS)
                 if index < len(shape.rule.premises):

@@ -53,10 +53,10 @@ _NOT_PROSE: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")
 
 def instructions(texts: Iterable[str], counter: Counter) -> str:
     """Join the texts by line breaks, and keep as many sentences as stay under the limit."""
-    joined = "\n".join(text.strip() for text in texts if text.strip())
-    if _fits(joined, counter):
-        return joined
-    sentences = [match.group() for match in _SENTENCE.finditer(joined)]
+    joined_text = "\n".join(text.strip() for text in texts if text.strip())
+    if _fits(joined_text, counter):
+        return joined_text
+    sentences = [match.group() for match in _SENTENCE.finditer(joined_text)]
     count = _largest(len(sentences), lambda number: _fits("".join(sentences[:number]).strip(), counter))
     return "".join(sentences[:count]).strip() if count else _cut(sentences[0], counter)
 
@@ -86,13 +86,13 @@ def resources(rows: Iterable[tuple[str, str, int]]) -> tuple[Resource, ...]:
     """Make resources from address, relevance and priority: best first, unique addresses."""
     best: dict[str, Resource] = {}
     for address, relevance, priority in rows:
-        normalised = uri(address)
-        if normalised is None:
+        address_uri = uri(address)
+        if address_uri is None:
             continue
-        resource = Resource(normalised, relevance.strip(), min(max(priority, 0), 100))
-        rival = best.get(normalised)
+        resource = Resource(address_uri, relevance.strip(), min(max(priority, 0), 100))
+        rival = best.get(address_uri)
         if rival is None or (-resource.priority, resource.relevance) < (-rival.priority, rival.relevance):
-            best[normalised] = resource
+            best[address_uri] = resource
     return tuple(sorted(best.values(), key=lambda resource: (-resource.priority, resource.uri)))
 
 

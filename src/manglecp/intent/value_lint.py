@@ -208,7 +208,7 @@ def check_derived_rows(
     """Check the rows of the base that rules derive; requests can change only the predicates in ``changeable``."""
     # Rows of changeable predicates may differ in a request, so ``statements`` has their clauses instead of their rows.
     statements = Statements([clause for clause in clauses if clause.head.key in changeable])
-    derived: dict[Key, list[Statement]] = {}
+    derived_statements: dict[Key, list[Statement]] = {}
     for key in (("macro_step", 3), ("undo_step", 3), ("arg_value", 4), ("undo_value", 4), ("reversible", 1)):
         rules = [clause for clause in clauses if clause.head.key == key]
         facts = {clause.head.args for clause in rules if clause.is_fact}
@@ -216,7 +216,7 @@ def check_derived_rows(
             if row not in facts:
                 rule = next((rule for rule in rules if _may_derive(rule, row)), None)
                 statement = Statement(row, rule, "the base facts")
-                derived.setdefault(key, []).append(statement)
+                derived_statements.setdefault(key, []).append(statement)
                 statements.add(key, statement)
             elif key not in changeable:
                 statements.add(key, Statement(row, None))
@@ -224,8 +224,8 @@ def check_derived_rows(
     check = _ArgumentCheck(pack, statements, problems)
     for step_predicate, (value_key, *_) in _BINDINGS.items():
         is_certain = (step_predicate, 3) not in changeable and value_key not in changeable
-        check.check_values(step_predicate, derived.get(value_key, []), error=is_certain)
-    check.check_reversible(derived.get(("reversible", 1), []))
+        check.check_values(step_predicate, derived_statements.get(value_key, []), error=is_certain)
+    check.check_reversible(derived_statements.get(("reversible", 1), []))
     return problems.items
 
 
@@ -390,14 +390,14 @@ def changeable_predicates(program: Program, variable: Iterable[str]) -> set[Key]
 def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
     """Yield an error for each static tool whose facts make no chain."""
     # Tools that a rule can change; checked tools are added.
-    skipped = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
-    if None in skipped:
+    checked_tools = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
+    if None in checked_tools:
         return  # the rule can change any tool
     for clause in clauses:
         tool = _tool(clause)
-        if clause.head.key != ("macro", 2) or not isinstance(tool, str) or tool in skipped:
+        if clause.head.key != ("macro", 2) or not isinstance(tool, str) or tool in checked_tools:
             continue
-        skipped.add(tool)
+        checked_tools.add(tool)
         rows = {name: sorted(base.find((name, arity), tool), key=_row_order) for name, arity in PREDICATES.items()}
         if not rows["macro_step"] or any(action not in pack.actions for _, _, action in rows["macro_step"]):
             continue  # never offered, and reported elsewhere

@@ -82,8 +82,8 @@ class Exclusions:
         return [self.visibility.text(reason) for reason in sorted(reasons)]
 
     def _without_hidden_tools(self, tool: str, reason: str) -> str:
-        needed = (str(row[1]) for row in self.result.find(("requires", 2), tool))
-        if any(name in reason and self.is_hidden(name) for name in needed):
+        dependencies = (str(row[1]) for row in self.result.find(("requires", 2), tool))
+        if any(name in reason and self.is_hidden(name) for name in dependencies):
             return "needs a tool that is not available"
         return reason
 
@@ -128,14 +128,14 @@ class UnlockSearch:
 
     def find(self, tool: str, is_named: bool) -> UnlockingSets:
         """Return sets of facts that unlock the tool; ``is_named``: the tool is a candidate or a dependency already."""
-        offered = Fact("offered", (tool,))
+        goal = Fact("offered", (tool,))
         if not is_named:
             # Every offered tool is named, and this search is faster than that for ``offered``.
             naming_result = self._search(Fact("kernel.named", (tool,)))
-            unlocking = [facts for facts in naming_result.sets if self.explainer.holds_with(offered, facts)]
+            unlocking = [facts for facts in naming_result.sets if self.explainer.holds_with(goal, facts)]
             if unlocking or not naming_result.sets:  # a tool that cannot be named cannot be offered
                 return self._to_wire(unlocking, naming_result.complete and len(unlocking) == len(naming_result.sets))
-        unlock_result = self._search(offered)
+        unlock_result = self._search(goal)
         return self._to_wire(unlock_result.sets, unlock_result.complete)
 
     def _search(self, goal: Fact) -> UnlockResult:
@@ -150,20 +150,20 @@ class UnlockSearch:
         for rule in self.rules:
             visible = {key for key in rule.clause.reads if not self.visibility.hides(key)}
             reads.setdefault(rule.head.key, set()).update(visible)
-        reached, names = closure([goal], reads), self.evaluation.domain.profile.assertable
-        return frozenset(key for key in reached if key[0] in names) & self.evaluation.result.program.predicates.keys()
+        read_keys, names = closure([goal], reads), self.evaluation.domain.profile.assertable
+        return frozenset(key for key in read_keys if key[0] in names) & self.evaluation.result.program.predicates.keys()
 
     def _to_wire(self, sets: Iterable[Collection[Fact]], complete: bool) -> UnlockingSets:
         """Encode at most MAX_SETS sets, without redacted sets and special cases of another set."""
         wildcards = (ANYTHING, str(ANY_NAME))
         encoded: list[FactSet] = []
         for facts in sets:
-            redacted = tuple(self.visibility.wire(fact) for fact in facts)
-            if redacted != tuple(self.evaluation.domain.profile.write(fact) for fact in facts):
+            redacted_facts = tuple(self.visibility.wire(fact) for fact in facts)
+            if redacted_facts != tuple(self.evaluation.domain.profile.write(fact) for fact in facts):
                 complete = False  # a fact with a redacted value unlocks nothing
                 continue
-            wire_args = ([None if arg in wildcards else arg for arg in fact["args"]] for fact in redacted)
-            encoded.append(tuple({**fact, "args": args} for fact, args in zip(redacted, wire_args, strict=True)))
+            wire_args = ([None if arg in wildcards else arg for arg in fact["args"]] for fact in redacted_facts)
+            encoded.append(tuple({**fact, "args": args} for fact, args in zip(redacted_facts, wire_args, strict=True)))
         encoded = [
             facts
             for index, facts in enumerate(encoded)
@@ -245,13 +245,13 @@ class WhyNots:
 
     def _could_serve(self, tool: str) -> bool:
         """Return whether a rule could select the tool, or a dependent of it, under this intent."""
-        seen: set[str] = set()
+        seen_tools: set[str] = set()
         pending = [tool]
         while pending:
             name = pending.pop()
-            if name in seen or self.exclusions.is_hidden(name):
+            if name in seen_tools or self.exclusions.is_hidden(name):
                 continue
-            seen.add(name)
+            seen_tools.add(name)
             if self.result.find(("kernel.named", 1), name) or next(self._selecting_rules(name), None) is not None:
                 return True
             pending += self._dependents(name)
@@ -302,8 +302,8 @@ class WhyNots:
             if not self._is_look_up(premise):
                 continue
             if premise.atom.key == _INTENT:
-                required = self._required_intent(shape, premise)
-                if required is not None and required != self.intent:
+                required_intent = self._required_intent(shape, premise)
+                if required_intent is not None and required_intent != self.intent:
                     return False
             elif not self._can_hold(premise.atom.key):
                 return False
@@ -314,9 +314,9 @@ class WhyNots:
         term = premise.atom.args[0]
         if not isinstance(term, Variable):
             return None if isinstance(term, Apply) else term
-        for other in shape.rule.clause.premises:
-            if isinstance(other, Equality) and not other.negated and term in other.terms:
-                value = other.right if other.left == term else other.left
+        for equality in shape.rule.clause.premises:
+            if isinstance(equality, Equality) and not equality.negated and term in equality.terms:
+                value = equality.right if equality.left == term else equality.left
                 if not isinstance(value, Variable | Apply):
                     return value
         return None
@@ -359,8 +359,8 @@ class WhyNots:
         for deriving in self._shapes(key):
             if not self._applies(deriving):
                 continue
-            fixed = [i for i in deriving.fixable if _value(premise, i, row) is not None]
-            next_start = deriving.fix(fixed, [_value(premise, i, row) for i in fixed])
+            fixed_positions = [i for i in deriving.fixable if _value(premise, i, row) is not None]
+            next_start = deriving.fix(fixed_positions, [_value(premise, i, row) for i in fixed_positions])
             if next_start is not None:
                 yield from self._failure(deriving, next_start, seen | {key}, depth + 1)
 

@@ -123,13 +123,13 @@ def _is_acceptable(domain: Domain, fact: Fact) -> bool:
     if predicate is None or (fact.interval is not None and not predicate.temporal):
         return False
     acceptance = domain.profile.acceptance
-    fixed = [position for position, value in enumerate(fact.args) if value != WILDCARD]
-    if len(fixed) == len(fact.args):
+    fixed_positions = [position for position, value in enumerate(fact.args) if value != WILDCARD]
+    if len(fixed_positions) == len(fact.args):
         return acceptance.accepts(fact.key, fact.args)
     if predicate.decl is None:
         return True
-    types = acceptance.types(tuple(fact.args[position] for position in fixed))
-    return any(row_accepts(tuple(row[position] for position in fixed), types) for row in predicate.rows)
+    types = acceptance.types(tuple(fact.args[position] for position in fixed_positions))
+    return any(row_accepts(tuple(row[position] for position in fixed_positions), types) for row in predicate.rows)
 
 
 def _roll_up(facts: Sequence[JsonFact], bulk_predicate: str, max_facts: int, **bulk_fields: Any) -> Iterator[JsonFact]:

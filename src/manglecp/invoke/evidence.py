@@ -184,8 +184,8 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         governance: dict[str, Any] = constraints.get("governanceConstraints", {})
         tools: dict[str, Any] = {"requireResultProvenance": True}
         if (tool_list := package.contents.get("tools")) is not None:
-            allowed = [tool["toolName"] for tool in tool_list["tools"] if tool.get("allowed", True)]
-            tools["allowedTools"] = [ADMIT, *allowed]
+            allowed_tools = [tool["toolName"] for tool in tool_list["tools"] if tool.get("allowed", True)]
+            tools["allowedTools"] = [ADMIT, *allowed_tools]
             tools["schemaDigests"] = {tool["toolName"]: tool["schemaDigest"] for tool in tool_list["tools"]}
         return {
             **constraints,
@@ -487,18 +487,18 @@ class TurnEvidence:
             ("output", "redaction", None),
         ]
         rows = []
-        for sequence, (stage, guardrail, blocked) in enumerate(checks):
+        for sequence, (stage, guardrail, blocked_call) in enumerate(checks):
             row: Row = {
                 "stage": stage,
                 "sequence": sequence,
                 "guardrailId": guardrail,
-                "triggered": blocked is not None,
-                "outcome": "pass" if blocked is None else "block",
+                "triggered": blocked_call is not None,
+                "outcome": "pass" if blocked_call is None else "block",
             }
             if policy is not None:
                 row["policyDigest"] = policy
-            if blocked is not None:
-                row["toolCallId"] = blocked
+            if blocked_call is not None:
+                row["toolCallId"] = blocked_call
             if guardrail == "confirmation" and approval is not None:
                 row["thresholdRef"] = approval
             rows.append(row)

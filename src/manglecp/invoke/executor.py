@@ -247,8 +247,8 @@ class RunExecutor:
         return ExecutorEvent.OPENED
 
     async def _select(self) -> ExecutorEvent:
-        if self._unknown_outcomes and (repeated := await self._build_repeated_calls()):
-            self._calls = repeated
+        if self._unknown_outcomes and (repeated_calls := await self._build_repeated_calls()):
+            self._calls = repeated_calls
             return ExecutorEvent.EFFECTS
         culprit = self._find_ending_failure()
         if culprit is not None:
@@ -326,15 +326,15 @@ class RunExecutor:
         outcomes = [result.outcome for result in results]
         unknown = [outcome for outcome in outcomes if outcome.status == "unknown"]
         not_repeatable = [outcome for outcome in unknown if not _is_repeatable(outcome)]
-        repeated = [] if not_repeatable else unknown  # no call is repeated if one of them cannot be
-        final = [outcome for outcome in outcomes if outcome not in repeated]
+        repeated_outcomes = [] if not_repeatable else unknown  # no call is repeated if one of them cannot be
+        final = [outcome for outcome in outcomes if outcome not in repeated_outcomes]
         for outcome in final:
             self._unknown_outcomes.pop((outcome.kind, outcome.number), None)
             self.outcomes.append(outcome)
-        self._unknown_outcomes |= {(outcome.kind, outcome.number): outcome for outcome in repeated}
+        self._unknown_outcomes |= {(outcome.kind, outcome.number): outcome for outcome in repeated_outcomes}
         self._turn = turn = self._open_turn()
         turn.record_calls([outcome.call for outcome in final if outcome.call is not None], final)
-        for outcome in repeated:
+        for outcome in repeated_outcomes:
             assert outcome.call is not None  # only a call that was sent has an unknown outcome
             turn.record_retry(outcome.call, outcome)
         if not_repeatable:
@@ -349,17 +349,17 @@ class RunExecutor:
             return ExecutorEvent.FINISHED
         if self._reason == "cancelled" and not self._journal.cancel_requested:
             await self._journal.record_cancellation()
-        done = self._next_to_undo()
-        undo = None if done is None else self._plan.step(done.number).undo
-        if done is None or done.call is None or undo is None:
+        target = self._next_to_undo()
+        undo = None if target is None else self._plan.step(target.number).undo
+        if target is None or target.call is None or undo is None:
             return ExecutorEvent.FINISHED
-        attempt = self._count_attempt("undo", done.number)
+        attempt = self._count_attempt("undo", target.number)
         try:
             call = build_undo_call(
-                self._run_id, undo, done.call, done.output, self._plan.actions[undo.action], attempt=attempt
+                self._run_id, undo, target.call, target.output, self._plan.actions[undo.action], attempt=attempt
             )
         except UncallableStep as error:
-            self._settle(_failure_at(done.number, "undo", undo.action, error.code, str(error)))
+            self._settle(_failure_at(target.number, "undo", undo.action, error.code, str(error)))
             return ExecutorEvent.FINISHED  # the earlier effects are not undone either: see _next_to_undo
         # Each undo has a time limit of its own: the run may be undone because its deadline has passed.
         self._deadline = time.monotonic() + self._time_limit
@@ -417,9 +417,9 @@ class RunExecutor:
         attempt = self._count_attempt("do", step.number)
         outputs = {done.number: done.output for done in self.outcomes if done.kind == "do" and done.status == "done"}
         kept = await self._journal.read_kept(step.arguments)
-        approved = self._subject.results.get(step.number)
+        preview = self._subject.results.get(step.number)
         action, secrets = self._plan.action(step), self._plan.secrets
-        build_arguments = self._run_id, step, action, self._args, outputs, attempt, secrets, kept, approved
+        build_arguments = self._run_id, step, action, self._args, outputs, attempt, secrets, kept, preview
         if is_large(self._args) or (outputs and is_large(outputs)):
             call = await asyncio.to_thread(build_call, *build_arguments)
         else:
@@ -427,7 +427,7 @@ class RunExecutor:
         if step.number in self._subject.values:
             self._subject.check_values(call)
         if step.number in self._subject.results:
-            await self._check_subject(call, approved)
+            await self._check_subject(call, preview)
         return call
 
     async def _check_subject(self, call: ActionCall, approved: Any) -> None:

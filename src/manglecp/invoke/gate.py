@@ -217,8 +217,8 @@ class Turn:
         needed_claims = sorted({BASE_CLAIM, *required_claims, *(claim_of(call.action) for call in calls)})
         constraints = {**chain.mutation_constraints, "requiredCapabilityClaims": needed_claims}
         with _as_gate_refused(TurnState.MUTATION_READY):
-            closed = self._close("tool_use", used, events, states, inputs)
-            ready = closed.authorize(mutation, constraints)
+            closed_turn = self._close("tool_use", used, events, states, inputs)
+            ready = closed_turn.authorize(mutation, constraints)
         turns.authorised = {call.call_id: call for call in calls}
         return ready, self._mark_closed(ready.judgement)
 
@@ -229,9 +229,9 @@ class Turn:
         self._ensure_open()
         reason = "pause_turn" if paused else "end_turn"
         with _as_gate_refused(TurnState.JOIN_CLOSED):
-            closed = self._close(reason, used, events, states)
+            closed_turn = self._close(reason, used, events, states)
         self._turns.authorised = {}
-        return self._mark_closed(closed.judgement)
+        return self._mark_closed(closed_turn.judgement)
 
     def _ensure_open(self) -> None:
         if self._is_closed:

@@ -172,9 +172,9 @@ class Journal:
 
     def _record_failures(self, tx: Transaction, outcomes: Iterable[StepOutcome]) -> None:
         """Record why calls failed, for operators; not in the ledger, since a traceback may contain values."""
-        failed = [step for step in outcomes if step.call is not None and step.trace is not None]
-        if failed:
-            texts = [f"{step.action} failed in call {step.call and step.call.call_id}\n{step.trace}" for step in failed]
+        steps = [step for step in outcomes if step.call is not None and step.trace is not None]
+        if steps:
+            texts = [f"{step.action} failed in call {step.call and step.call.call_id}\n{step.trace}" for step in steps]
             self._store.runs.record_failures(tx, self._run, "\n\n".join(texts).encode())
 
     async def _write(self, work: Callable[[Transaction], T], bodies: Sequence[tuple[EntryKind, Body]] = ()) -> T:

@@ -93,10 +93,10 @@ class Plan:
 
     def rounds(self) -> Iterator[tuple[ChainStep, ...]]:
         """Yield the steps of each round of a run without failures."""
-        settled: set[int] = set()
-        while steps := self.ready(settled):
+        settled_steps: set[int] = set()
+        while steps := self.ready(settled_steps):
             yield steps
-            settled.update(step.number for step in steps)
+            settled_steps.update(step.number for step in steps)
 
     def ready(self, settled: Collection[int]) -> tuple[ChainStep, ...]:
         """Return the steps of the next round; empty if every step is settled. ``settled`` are numbers of steps."""

@@ -137,8 +137,8 @@ class RunReports:
     def _receive(self, call: ActionCall, report: Mapping[str, Any]) -> None:
         message, done, total = report.get("message"), report.get("done"), report.get("total")
         text = message if isinstance(message, str) else ""  # not cleaned yet: most reports are dropped
-        if type(lost := report.get("lost_before")) is int and 0 < lost < _MAX_COUNT:
-            self._lost_reports[call.call_id] = self._lost_reports.get(call.call_id, 0) + lost
+        if type(lost_count := report.get("lost_before")) is int and 0 < lost_count < _MAX_COUNT:
+            self._lost_reports[call.call_id] = self._lost_reports.get(call.call_id, 0) + lost_count
         if report.get("event") == "log":
             lines = self._log_lines[call.call_id] = self._log_lines.get(call.call_id, 0) + 1
             if lines <= _MAX_LOG_LINES:

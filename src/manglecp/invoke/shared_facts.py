@@ -149,8 +149,8 @@ class SharedFacts:
             raise WireError("auth_insufficient", f"The permission {PUSH_FACTS} or {PUSH_FACTS}:{source} is missing")
         settings = self._sources.get(source)
         if settings is None or not settings.push:
-            known = [name for name, each in self._sources.items() if each.push]
-            suggestion = did_you_mean(source, known) or f"pack.toml declares it as [facts.{source[:64]}] push = true"
+            names = [name for name, each in self._sources.items() if each.push]
+            suggestion = did_you_mean(source, names) or f"pack.toml declares it as [facts.{source[:64]}] push = true"
             raise WireError("x-source_not_found", "No facts are pushed to this source", {"suggestion": suggestion})
         return self._publish(source, self._readers[source].read(facts), identity.name)
 
@@ -190,8 +190,8 @@ class SharedFacts:
         """
         with self._store.read_transaction() as tx:  # a snapshot of all sources
             rows = {name: row for name, row in self._stored.list(tx, self._pack).items() if name in self._sources}
-            changed = [name for name, row in rows.items() if row.version != self._versions[name]]
-            contents = {name: self._stored.content(tx, self._pack, name) for name in changed}
+            changed_names = [name for name, row in rows.items() if row.version != self._versions[name]]
+            contents = {name: self._stored.content(tx, self._pack, name) for name in changed_names}
         self._tried = {name: row.version for name, row in rows.items()}
         facts: dict[str, Lines] = {}
         added: list[Fact] = []
@@ -206,8 +206,8 @@ class SharedFacts:
             except Fault as fault:
                 unusable[name] = f"the stored facts do not fit the declarations: {fault.message}"
         try:
-            applied = _provenance(row for name, row in rows.items() if name not in unusable)
-            domain = domain.changed(added, removed, sources={**domain.sources, **applied})
+            applied_versions = _provenance(row for name, row in rows.items() if name not in unusable)
+            domain = domain.changed(added, removed, sources={**domain.sources, **applied_versions})
         except MangleError as error:
             unusable |= dict.fromkeys(facts, f"the rules cannot be evaluated with the stored facts: {_message(error)}")
         else:
@@ -290,10 +290,10 @@ class SharedFacts:
         with self._store.write_transaction() as tx:
             for name in ageing:
                 self._stored.renew(tx, self._pack, name, self._owner, self._lease_ms)
-            claimed = [n for n in due if self._stored.claim(tx, self._pack, n, self._owner, self._lease_ms)]
+            claimed_names = [n for n in due if self._stored.claim(tx, self._pack, n, self._owner, self._lease_ms)]
         with self._lock:
-            self._polls |= dict.fromkeys([*claimed, *(name for name in ageing if name in self._polls)], now)
-        return claimed
+            self._polls |= dict.fromkeys([*claimed_names, *(name for name in ageing if name in self._polls)], now)
+        return claimed_names
 
     def _poll(self, name: str) -> None:
         """Make a pass of a generator, store its facts, and schedule the next pass."""

@@ -331,20 +331,20 @@ def check_mutation(tables: IssueTables, record: model.MutationRecord, issue_id: 
             "mutation_too_large", f"the evidence has {size:,} bytes; at most {MAX_RECORD_BYTES:,} are allowed"
         )
     subjects = [ref for ref in mutation.input_refs if ref.startswith(_SUBJECT_SCHEMES)]
-    required = subject_ref(issue_id, change)
+    target = subject_ref(issue_id, change)
     if len(subjects) != 1:
         raise ChangeRefused(
             "mutation_subject_unclear",
-            f"the mutation names {len(subjects)} issues and edges among its inputRefs; it has to name {required} alone",
+            f"the mutation names {len(subjects)} issues and edges among its inputRefs; it has to name {target} alone",
         )
     pinned_subject = _PINNED_SUBJECT.fullmatch(subjects[0])
     subject, snapshot = pinned_subject.groups() if pinned_subject else (subjects[0], None)
-    if subject != required:
-        raise ChangeRefused("mutation_subject_other", f"the evidence does not authorise a change of {required}")
+    if subject != target:
+        raise ChangeRefused("mutation_subject_other", f"the evidence does not authorise a change of {target}")
     if subjects[0] in mutation.join_witness_refs:
-        raise ChangeRefused("mutation_subject_unread", f"no consumed result of the turn is about {required}")
-    if snapshot is not None and snapshot != snapshot_digest(tables, required.removeprefix("issue://")):
-        raise ChangeRefused("mutation_snapshot_changed", f"{required} has changed since the turn read it")
+        raise ChangeRefused("mutation_subject_unread", f"no consumed result of the turn is about {target}")
+    if snapshot is not None and snapshot != snapshot_digest(tables, target.removeprefix("issue://")):
+        raise ChangeRefused("mutation_snapshot_changed", f"{target} has changed since the turn read it")
 
 
 def spend_authorisation(ready: MutationReady, change: model.GatedChange) -> None:

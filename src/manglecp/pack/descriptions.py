@@ -136,17 +136,17 @@ class ToolReader:
 def _schema_problem(schema: dict[str, Any]) -> str | None:
     """Return what is wrong with a schema, as the end of a sentence, or None."""
     try:
-        encoded = canonical(schema)
+        schema_bytes = canonical(schema)
     except (Uncanonical, RecursionError):
         return "is not plain JSON"
-    if len(encoded) > _MAX_SCHEMA:
+    if len(schema_bytes) > _MAX_SCHEMA:
         return f"has more than {_MAX_SCHEMA:,} bytes"
     if _has_reference(schema):
         return "refers to another schema"
     if (hidden := find_invisible_in(schema)) is not None:
         return f"holds the invisible character {hidden[1]} at {hidden[0]}"
     try:
-        compile_schema(encoded)
+        compile_schema(schema_bytes)
     except ValueError:
         return "is not a JSON Schema"
     return None
@@ -156,13 +156,13 @@ def _has_reference(schema: object) -> bool:
     """Return whether a reference keyword has a text. A keyword with another value is the name of a property."""
     pending = [schema]
     while pending:
-        part = pending.pop()
-        if isinstance(part, dict):
-            if any(isinstance(part.get(key), str) for key in _REFERENCES):
+        subschema = pending.pop()
+        if isinstance(subschema, dict):
+            if any(isinstance(subschema.get(key), str) for key in _REFERENCES):
                 return True
-            pending += part.values()
-        elif isinstance(part, list):
-            pending += part
+            pending += subschema.values()
+        elif isinstance(subschema, list):
+            pending += subschema
     return False
 
 

@@ -47,11 +47,11 @@ class Folder:
             folder, depth = pending.pop()
             try:
                 with os.scandir(root / folder) as entries:
-                    listed = sorted(entries, key=lambda entry: entry.name)
+                    sorted_entries = sorted(entries, key=lambda entry: entry.name)
             except OSError as error:
                 self._problems.add(folder, f"the folder cannot be read: {error.strerror}")
                 continue
-            for entry in listed:
+            for entry in sorted_entries:
                 if is_ignored(entry):
                     continue
                 name = f"{folder}/{entry.name}" if folder else entry.name

@@ -42,8 +42,8 @@ def select_governance(documents: Mapping[str, str], pin: str | None, problems: P
         message = f"{FOLDER}/ is not pinned"
         problems.add(FILE, message, fix=f'add [governance] with digest = "{package.digest}"')
     elif pin not in (None, package.digest):
-        selected = f"the one in {FOLDER}/" if documents else f"the one that ships with manglecp ({package.ref})"
-        message = f"governance.digest: pinned is the policy package {pin}, but {selected} is {package.digest}"
+        selected_text = f"the one in {FOLDER}/" if documents else f"the one that ships with manglecp ({package.ref})"
+        message = f"governance.digest: pinned is the policy package {pin}, but {selected_text} is {package.digest}"
         problems.add(FILE, message, fix="review the change and pin the new digest, or restore the pinned package")
     return package
 

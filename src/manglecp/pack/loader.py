@@ -189,11 +189,11 @@ class _PackReader:
     def _sources(self) -> tuple[Source, ...]:
         sources = []
         for name in self._inside("rules"):
-            level, slash, rest = name.removeprefix("rules/").partition("/")
+            level, slash, _rest = name.removeprefix("rules/").partition("/")
             trust = _TRUST_LEVELS.get(level) if slash else Trust.DOMAIN  # without a slash, a file in rules/
             if trust is None:
                 self._problems.add(name, f"rules/{level} is not a trust level", fix=did_you_mean(level, _TRUST_LEVELS))
-            elif "/" in rest:
+            elif "/" in _rest:
                 self._problems.add(name, "rule files lie directly in the folder of their level")
             elif not name.endswith(".mg"):
                 self._problems.add(name, "the name is not that of a rule file", fix="rule files end in .mg")

@@ -153,8 +153,8 @@ class Pack:
     @property
     def sourced_predicates(self) -> frozenset[str]:
         """The predicates whose facts come from generators and fact sources only."""
-        generated = (name for generator in self.generators.values() for name in generator.predicates)
-        return frozenset(generated).union(*(source.predicates for source in self.settings.fact_sources))
+        generated_names = (name for generator in self.generators.values() for name in generator.predicates)
+        return frozenset(generated_names).union(*(source.predicates for source in self.settings.fact_sources))
 
     @property
     def readable(self) -> tuple[str, ...]:

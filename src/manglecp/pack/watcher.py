@@ -64,8 +64,8 @@ def _entries(root: Path) -> Iterator[Entry]:
     while pending:
         folder, depth = pending.pop()
         try:
-            with os.scandir(folder) as listed:
-                entries = [entry for entry in listed if not is_ignored(entry)]
+            with os.scandir(folder) as entry_iterator:
+                entries = [entry for entry in entry_iterator if not is_ignored(entry)]
         except OSError:
             continue
         for entry in entries:

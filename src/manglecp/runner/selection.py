@@ -323,10 +323,10 @@ def _remove_blocked_keys(value: Any, path: tuple[str, ...], blocked: list[tuple[
     if isinstance(value, list):
         return [_remove_blocked_keys(item, (*path, str(index)), blocked) for index, item in enumerate(value)]
     members = {}
-    for key, part in value.items():
+    for key, member in value.items():
         # An underscore or a lookalike at the beginning, or a NUL, at which a host written in C++ ends the key.
         if "\0" not in key and not unicodedata.normalize("NFKC", key).lstrip().startswith("_"):
-            members[key] = _remove_blocked_keys(part, (*path, key), blocked)
+            members[key] = _remove_blocked_keys(member, (*path, key), blocked)
         elif len(blocked) < MAX_BLOCKED_KEYS:
             blocked.append((*path, key))
         else:

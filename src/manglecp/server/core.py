@@ -246,8 +246,8 @@ class Core:
 
     def _declared_intent(self, message: IntentRequest) -> str | None:
         revision, name = self.revisions.current, message.payload.intent.name
-        declared = () if revision is None else revision.domain.pack.settings.intents
-        return name if any(name == intent.name for intent in declared) else None
+        declared_intents = () if revision is None else revision.domain.pack.settings.intents
+        return name if any(name == intent.name for intent in declared_intents) else None
 
     def _send_manifests(self) -> None:
         for session in tuple(self.sessions):

@@ -293,7 +293,7 @@ async def watch_credentials(core: Core, tokens: TokensFile | None, *, pause: flo
     checked_at = loop.time()
     while True:
         await asyncio.sleep(pause)
-        changed = tokens is not None and await asyncio.to_thread(tokens.reload)
-        if changed or loop.time() - checked_at >= core.settings.recheck_interval:
+        has_changed = tokens is not None and await asyncio.to_thread(tokens.reload)
+        if has_changed or loop.time() - checked_at >= core.settings.recheck_interval:
             checked_at = loop.time()
             await core.recheck()

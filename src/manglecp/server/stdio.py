@@ -56,10 +56,10 @@ async def serve_stdio(
             read_task = asyncio.create_task(_receive_all(core, session, streams.input_fd))
             stop_task = asyncio.create_task(stop.wait())
             lost_task = asyncio.create_task(session.lost.wait())
-            done, _ = await asyncio.wait((read_task, stop_task, lost_task), return_when=asyncio.FIRST_COMPLETED)
+            done_tasks, _ = await asyncio.wait((read_task, stop_task, lost_task), return_when=asyncio.FIRST_COMPLETED)
             stop_task.cancel()
             lost_task.cancel()
-            if read_task in done:
+            if read_task in done_tasks:
                 read_task.result()  # raises the exception of the task, if any
                 await _drain(session, streams.output_fd)
             else:
@@ -109,13 +109,13 @@ async def _lines(stream: _Input, max_length: int) -> AsyncIterator[bytes]:
     """Yield the lines that are not blank, truncated to ``max_length`` bytes."""
     unfinished = bytearray()
     async for chunk in stream.chunks():
-        *line_ends, rest = chunk.split(b"\n")
+        *line_ends, last_piece = chunk.split(b"\n")
         for line_end in line_ends:
             line = bytes(unfinished) + line_end[: max_length - len(unfinished)]
             unfinished.clear()
             if line.strip(b" \t\r"):
                 yield line
-        unfinished += rest[: max_length - len(unfinished)]
+        unfinished += last_piece[: max_length - len(unfinished)]
     if unfinished.strip(b" \t\r"):
         yield bytes(unfinished)
 

@@ -81,8 +81,8 @@ class FactSources:
         self, tx: Transaction, pack: str, source: str, content: bytes, digest: str, facts: int, principal: str
     ) -> None:
         """Replace the facts of a source with the next version."""
-        sealed = self._seals.seal(zlib.compress(content, 1), "fact_source", pack, source)
-        tx.execute(_PUT_CONTENT, (pack, source, sealed))
+        sealed_content = self._seals.seal(zlib.compress(content, 1), "fact_source", pack, source)
+        tx.execute(_PUT_CONTENT, (pack, source, sealed_content))
         now_ms = tx.now_ms()
         tx.execute(
             "UPDATE fact_source SET version = version + 1, digest = ?, facts = ?, principal = ?, changed_ms = ?,"

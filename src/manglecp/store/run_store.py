@@ -370,9 +370,9 @@ class RunStore:
         Until the transaction ends no other process can take the run over. ``changes`` is added to the revision;
         ``progress`` resets the number of takeovers; ``slots`` are replaced unless None.
         """
-        sealed = self._seal(slots, "runs", run_id, "slots")
+        sealed_slots = self._seal(slots, "runs", run_id, "slots")
         statement = _CONFIRM_OWNERSHIP.format(now=NOW[tx.dialect])
-        row = tx.execute(statement, (changes, 0 if progress else 1, sealed, run_id, fence)).fetchone()
+        row = tx.execute(statement, (changes, 0 if progress else 1, sealed_slots, run_id, fence)).fetchone()
         if row is None:
             raise Fenced(run_id, fence)
         cancel, now_ms, revision = row
@@ -553,8 +553,8 @@ def _lapsed_query(
     if excluded:
         condition += f" AND run_id NOT IN ({', '.join('?' * len(excluded))})"
     query = _SELECT_LAPSED.format(digests=", ".join("?" * len(pack_digests)), condition=condition)
-    wanted = () if run_id is None else (run_id,)
-    return query, (*pack_digests, *wanted, *excluded)
+    run_parameter = () if run_id is None else (run_id,)
+    return query, (*pack_digests, *run_parameter, *excluded)
 
 
 def _find_in_doubt(tx: Transaction, run_id: str) -> tuple[int, StepKind] | None:

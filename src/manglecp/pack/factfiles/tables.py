@@ -126,9 +126,9 @@ def _schema(predicate: str, names: list[str], by_arity: Mapping[int, wire.Schema
         counts = " or ".join(map(str, sorted(by_arity)))
         raise wire.Fault(f"{predicate} takes {counts} columns, not {len(names)}")
     fix = f"the first row names the columns: {','.join(declared.arg_names)}"
-    missing = [name for name in declared.arg_names if name not in names]
-    if missing:
-        raise wire.Fault(f"{predicate} needs the column {', '.join(map(quote, missing))}", fix)
+    missing_columns = [name for name in declared.arg_names if name not in names]
+    if missing_columns:
+        raise wire.Fault(f"{predicate} needs the column {', '.join(map(quote, missing_columns))}", fix)
     unknown = [name for name in names if name not in declared.arg_names]
     raise wire.Fault(f"{predicate} has no argument {', '.join(map(quote, unknown))}", fix)
 
