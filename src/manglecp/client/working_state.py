@@ -39,9 +39,9 @@ def copy_json(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise NotJson("the keys of an object must be strings")
-        return {key: copy_json(part, depth + 1) for key, part in value.items()}
+        return {key: copy_json(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [copy_json(part, depth + 1) for part in value]
+        return [copy_json(item, depth + 1) for item in value]
     raise NotJson(f"a Python {type(value).__name__} is not JSON")
 
 
@@ -185,7 +185,7 @@ def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
 def _read_time(t: Any) -> _Time:
     """Return the interval of ``t``, so that all notations of an interval are equal; None if ``t`` is None.
 
-    For a time that only an evaluation resolves, such as ``now``, and for an invalid one, return its JSON text.
+    Of a time that only an evaluation resolves, such as ``now``, and of an invalid time, return the JSON text.
     """
     if t is None:
         return None
@@ -202,7 +202,7 @@ def _encode_value(value: Any) -> bytes:
 
 def _unwrap_integers(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unwrap_integers(part) for part in value]
+        return [_unwrap_integers(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {"_type", "value"} and value["_type"] == "int64" and isinstance(value["value"], str):
@@ -210,10 +210,10 @@ def _unwrap_integers(value: Any) -> Any:
             return int(value["value"]) if len(value["value"]) <= 40 else value  # valid integers are shorter
         except ValueError:
             return value
-    return {key: _unwrap_integers(part) for key, part in value.items()}
+    return {key: _unwrap_integers(item) for key, item in value.items()}
 
 
 def sendable_fact(fact: Mapping[str, Any]) -> dict[str, Any]:
     """Return a working fact as the client sends it: without ``source``, and with ``session`` for any category."""
-    remaining = {name: value for name, value in fact.items() if name not in ("category", "source")}
-    return {**remaining, "category": "session"} if "category" in fact else remaining
+    members = {name: value for name, value in fact.items() if name not in ("category", "source")}
+    return {**members, "category": "session"} if "category" in fact else members

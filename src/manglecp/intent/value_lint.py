@@ -28,7 +28,7 @@ _MAX_DEPTH: Final = 32  # levels of references and nested schemas
 
 
 def check_results(pack: Pack, statements: Statements, problems: ProblemList) -> None:
-    """Report JSON Pointers into results that no result can have."""
+    """Report JSON Pointers to which no result of the action can have a value."""
     check = _ResultCheck(pack, statements, problems)
     for statement in statements.each("arg_step", 5):
         tool, number, param, source, pointer = statement.args
@@ -63,7 +63,7 @@ class StatementCheck:
         actions: dict[str, ActionDescription] = {}
         for statement in self.statements.of(tool, step_predicate, 3):
             _, step_number, name = statement.args
-            if step_number not in (number, None):  # None: a variable, which may be this number
+            if step_number not in (number, None):  # None stands for a variable, which may have this number
                 continue
             if not isinstance(name, str) or name not in self.pack.actions:
                 return None
@@ -122,16 +122,16 @@ def _follow(schema: Any, root: Mapping[str, Any], path: Sequence[str], depth: in
         if not path or alternative is True:
             targets.append(alternative)
             continue
-        key, rest = path[0], path[1:]
+        key, remaining_path = path[0], path[1:]
         types = _types([alternative])
         if types is None or "object" in types:
             properties = alternative.get("properties", {})
             member = properties.get(key, alternative.get("additionalProperties", True))
             is_open = "patternProperties" in alternative and key not in properties
-            targets += _follow(True if is_open else member, root, rest, depth + 1)
+            targets += _follow(True if is_open else member, root, remaining_path, depth + 1)
         if (types is None or "array" in types) and _ARRAY_INDEX.fullmatch(key):
             item = True if "prefixItems" in alternative else alternative.get("items", True)
-            targets += _follow(item, root, rest, depth + 1)
+            targets += _follow(item, root, remaining_path, depth + 1)
     return targets
 
 
@@ -161,7 +161,7 @@ def _members(schema: Any, path: Sequence[str]) -> set[str]:
 
 
 def _types(schemas: Sequence[Any]) -> frozenset[str] | None:
-    """Return the JSON types of the values that the schemas accept; None if they may be any."""
+    """Return the JSON types of the values that the schemas accept; None if the values may have any type."""
     types: set[str] = set()
     for schema in schemas:
         type_ = schema.get("type") if isinstance(schema, Mapping) else None
@@ -321,15 +321,15 @@ class _ArgumentCheck(StatementCheck):
             (tool,) = statement.args
             if not isinstance(tool, str) or not self.statements.is_complete:
                 continue
-            undone = {undo.args[1] for undo in self.statements.of(tool, "undo_step", 3)}
-            undone |= {exempt.args[1] for exempt in self.statements.of(tool, "nothing_to_undo", 2)}
-            if None in undone:  # a rule may undo any step
+            undone_numbers = {undo.args[1] for undo in self.statements.of(tool, "undo_step", 3)}
+            undone_numbers |= {exempt.args[1] for exempt in self.statements.of(tool, "nothing_to_undo", 2)}
+            if None in undone_numbers:  # a rule may undo any step
                 continue
             rows = [step.args for step in self.statements.of(tool, "macro_step", 3)]
             steps = [(number, name) for _, number, name in rows if isinstance(number, int)]
             for number, name in sorted(steps, key=lambda step: step[0]):
                 action = self.pack.actions.get(name) if isinstance(name, str) else None
-                if action is not None and action.tier > 0 and not action.reversible and number not in undone:
+                if action is not None and action.tier > 0 and not action.reversible and number not in undone_numbers:
                     message = f"{tool} is declared reversible, and no clause undoes its step {number}, {action.name}"
                     fix = f'write undo_step("{tool}", {number}, "an action"), or nothing_to_undo("{tool}", {number})'
                     self.problems.report(statement, 0, message, fix, error=False)
@@ -347,7 +347,7 @@ def _names(actions: Iterable[ActionDescription]) -> str:
 
 
 def _place(statement: Statement) -> str:
-    """Return the place of the statement as the end of a fix; empty if it is unknown."""
+    """Return the place of the statement as the end of a fix; empty if the place is unknown."""
     if statement.clause is None or statement.clause.head.span is None:
         return f"; the other is in {statement.file}" if statement.file else ""
     span = statement.clause.head.span
@@ -389,10 +389,10 @@ def changeable_predicates(program: Program, variable: Iterable[str]) -> set[Key]
 
 def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
     """Yield an error for each static tool whose facts make no chain."""
-    # Tools that a rule can change; checked tools are added.
+    # At first the tools that a rule can change, then also the tools that were checked.
     checked_tools = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
     if None in checked_tools:
-        return  # the rule can change any tool
+        return  # a rule can change any tool
     for clause in clauses:
         tool = _tool(clause)
         if clause.head.key != ("macro", 2) or not isinstance(tool, str) or tool in checked_tools:
@@ -400,7 +400,7 @@ def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[
         checked_tools.add(tool)
         rows = {name: sorted(base.find((name, arity), tool), key=_row_order) for name, arity in PREDICATES.items()}
         if not rows["macro_step"] or any(action not in pack.actions for _, _, action in rows["macro_step"]):
-            continue  # never offered, and reported elsewhere
+            continue  # a tool that is never offered, which other checks report
         try:
             chain(tool, rows, pack.actions)
         except Flaw as flaw:

@@ -284,16 +284,17 @@ class SharedFacts:
             idle = [name for name, source in self._sources.items() if not source.push and name not in self._polls]
         wall_ms = time.time() * 1_000 + 1_000  # a second of tolerance: claim() tests by the clock of the database
         owned = {name for name in idle if rows[name].owner == self._owner}
-        due = [n for n in idle if rows[n].due_ms <= wall_ms and (n in owned or rows[n].lease_until_ms <= wall_ms)]
+        free = [name for name in idle if name in owned or rows[name].lease_until_ms <= wall_ms]
+        due = [name for name in free if rows[name].due_ms <= wall_ms]
         if not ageing and not due:
             return []
         with self._store.write_transaction() as tx:
             for name in ageing:
                 self._stored.renew(tx, self._pack, name, self._owner, self._lease_ms)
-            claimed_names = [n for n in due if self._stored.claim(tx, self._pack, n, self._owner, self._lease_ms)]
+            claimed = [each for each in due if self._stored.claim(tx, self._pack, each, self._owner, self._lease_ms)]
         with self._lock:
-            self._polls |= dict.fromkeys([*claimed_names, *(name for name in ageing if name in self._polls)], now)
-        return claimed_names
+            self._polls |= dict.fromkeys([*claimed, *(name for name in ageing if name in self._polls)], now)
+        return claimed
 
     def _poll(self, name: str) -> None:
         """Make a pass of a generator, store its facts, and schedule the next pass."""

@@ -141,14 +141,16 @@ class _PackReader:
         folders = [param.name for param in settings.params if param.writable]
         for name, action in actions.items():
             if not is_open and not action.egress and not NETWORK.isdisjoint(action.effects):
-                message = f"{name}: it has the effect 'network', and no egress: it could not connect to anything"
+                message = f"{name} has the effect 'network', and no egress, so it cannot connect to any destination"
                 fix = 'name its destinations: @action(effects=["network"], egress=["HOST:PORT"])'
                 self._problems.add("actions.py", message, fix=fix)
             if folders and action.mutates and "database" in action.effects and FILE_WRITING.isdisjoint(action.effects):
                 message = f"{name}: it cannot write params.{folders[0]}: its effects do not include 'filesystem'"
                 self._problems.warn("actions.py", message, fix="add 'filesystem', or ignore this for a remote database")
-        writing = [each for each in actions.values() if each.mutates and not FILE_WRITING.isdisjoint(each.effects)]
-        if folders and actions and not writing:
+        writing_actions = [
+            each for each in actions.values() if each.mutates and not FILE_WRITING.isdisjoint(each.effects)
+        ]
+        if folders and actions and not writing_actions:
             message = f"params.{folders[0]} is writable for no action: only for those with the effect 'filesystem'"
             self._problems.warn(FILE, message, fix="add 'filesystem' to the effects of an action, or remove writable")
 
@@ -163,7 +165,7 @@ class _PackReader:
         self._problems.raise_if_errors(pack)
 
     def _check_names(self) -> None:
-        """Report files and folders at the top of the pack that look like a part of the pack but are not."""
+        """Report files and folders at the top of the pack whose names resemble those of parts of a pack."""
         tops = {name.partition("/")[0] for name in self._folder.names}
         for top, content in _CONTENT_OF.items():
             if top in self._folder.names:
@@ -189,11 +191,11 @@ class _PackReader:
     def _sources(self) -> tuple[Source, ...]:
         sources = []
         for name in self._inside("rules"):
-            level, slash, _rest = name.removeprefix("rules/").partition("/")
+            level, slash, file_name = name.removeprefix("rules/").partition("/")
             trust = _TRUST_LEVELS.get(level) if slash else Trust.DOMAIN  # without a slash, a file in rules/
             if trust is None:
                 self._problems.add(name, f"rules/{level} is not a trust level", fix=did_you_mean(level, _TRUST_LEVELS))
-            elif "/" in _rest:
+            elif "/" in file_name:
                 self._problems.add(name, "rule files lie directly in the folder of their level")
             elif not name.endswith(".mg"):
                 self._problems.add(name, "the name is not that of a rule file", fix="rule files end in .mg")

@@ -152,7 +152,8 @@ class Guards:
     ) -> None:
         """Accept requests from ``origins`` to ``hosts`` and to ``listen_host``, the address that the server listens on.
 
-        ``*`` accepts all; as an origin it raises ValueError if the server requires authentication (TRANS-22).
+        ``*`` accepts all hosts or origins. Raises ValueError for the origin ``*`` if authentication is required
+        (TRANS-22).
         """
         if auth_required and _ANY in origins:
             raise ValueError("a server that requires authentication accepts named origins only")
@@ -198,7 +199,7 @@ def _parse_host(header: str) -> str | None:
         return None
     try:
         parts = urlsplit(f"//{header}")
-        _ = parts.port  # raises ValueError if it is no number
+        _ = parts.port  # the property raises ValueError for an invalid port
         return parts.hostname
     except ValueError:
         return None

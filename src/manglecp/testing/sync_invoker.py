@@ -52,7 +52,10 @@ class ActionCall:
 
 
 def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[str, Function]:
-    """Return the functions by action name. Raises ``ValueError`` or ``TypeError`` if one cannot replace its action."""
+    """Return the functions by action name.
+
+    Raises ``ValueError`` or ``TypeError`` for one that cannot replace its action.
+    """
     for name, function in functions.items():
         action = pack.actions.get(name)
         if action is None:
@@ -108,7 +111,7 @@ class FunctionDispatcher:
         timeouts = [seconds for seconds in (options.get("timeout"), action.timeout) if seconds is not None]
         try:
             async with asyncio.timeout(min(timeouts, default=None)):
-                # In a thread: a function may block, and may itself invoke tools of the pack.
+                # In a thread, because a function may block, and may itself invoke tools of the pack.
                 output = await asyncio.to_thread(function, **msgspec.json.decode(options["input_json"]))
                 output = await output if inspect.isawaitable(output) else output
             return ActionResult(action.aid, msgspec.json.encode(output).decode(), dict(options["slots"]))
