@@ -271,7 +271,7 @@ def _read_result(block: dict[str, Any], *, is_provider_run: bool) -> conversatio
 
 
 def _read_found_tools(content: JSON) -> tuple[str, ...] | None:
-    """Return the names of the tools that a search found; None if it found none, or no search was made."""
+    """Return the names of the tools that a search found; None without a search, or if it found no tool."""
     if type(content) is dict and type(content.get("tool_references")) is list:
         content = content["tool_references"]
     if type(content) is not list:

@@ -94,9 +94,9 @@ class GoalRun:
         document = {"ok": result.reason.exit_code == 0, **members, "ds_state": toolhost.full_state(result.state)}
         slots = sorted(result.state.items())
         lines = [f"DS{slot}: {escape_invisible(artifact.content_json)}" for slot, artifact in slots]
-        end = f"{result.reason} after {count(result.steps, 'step')}"
-        check = f"verify the log with: manglecp run-log verify {shlex.quote(str(file))} --head {log.head}"
-        print_result(document, [*lines, end, check], as_json=self.as_json)
+        summary = f"{result.reason} after {count(result.steps, 'step')}"
+        advice = f"verify the log with: manglecp run-log verify {shlex.quote(str(file))} --head {log.head}"
+        print_result(document, [*lines, summary, advice], as_json=self.as_json)
         return result.reason.exit_code
 
     def _selector(self) -> runner.Selector:
@@ -138,7 +138,7 @@ class GoalRun:
     async def _open_target(
         self, stack: AsyncExitStack, request: runner.RunRequest, run_id: str, max_effects: int
     ) -> tuple[list[MenuAction], runner.Execute]:
-        """Return the actions of the target, and the function that executes one of them."""
+        """Return the actions of the target, and the function that executes an action."""
         first, *other_words = self.target
         is_pack = not other_words and Path(first).is_dir()
         if not is_pack and self.intent is not None:
@@ -201,7 +201,7 @@ class GoalRun:
         return False
 
     async def _open_pack(self, stack: AsyncExitStack, folder: Path) -> tuple[list[MenuAction], runner.Execute]:
-        """Return the actions of tier 0 and the proven tools as the menu, and the function that executes one of them."""
+        """Return the actions of tier 0 and the proven tools as the menu, and the function that executes an entry."""
         options, identity = self.runtime.for_pack(folder), self.caller.identity
         payload = self.inputs.payload(self.intent or "")
         clock = clock_starting_at(payload["eval_time"])
@@ -269,7 +269,7 @@ class _PrintingLog:
 
 
 def _pick_at_terminal(situation: runner.Situation) -> runner.Selection:
-    """Print the menu; prompt for an entry, and for the required inputs of the entry that the run lacks."""
+    """Print the menu; prompt for an entry, and for each input that the entry requires and the run does not have."""
     entries = situation.menu.entries
     print_stderr(*columns([(entry.sid, entry.action.aid, entry.action.name) for entry in entries]))
     answer = click.prompt("Number (? asks the supervisor, Enter ends)", default="", show_default=False, err=True)

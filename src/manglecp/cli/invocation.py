@@ -79,7 +79,7 @@ async def call_locally(folder: Path, request: CallRequest, options: TargetOption
 
 
 def local_approval_options(runtime: RuntimeOptions, clock: Callable[[], int]) -> str | None:
-    """Return the options of ``manglecp approvals``; None if another process cannot use its store or clock."""
+    """Return the options of ``manglecp approvals``; None if another process cannot use the store, or the clock."""
     if runtime.location == ":memory:" or abs(clock() - time.time_ns()) > _MAX_SKEW_NS:
         return None
     return runtime.store_words
@@ -143,7 +143,7 @@ class LocalSession:
         return await self._invoker.offers.evaluate(request, self._identity)
 
     async def invoke(self, tool: messages.MacroTool) -> messages.InvokeResult:
-        """Invoke the tool; if it needs approval, settle that, and invoke the tool again with the approval."""
+        """Invoke the tool; if an approval is needed, have it decided, and invoke the tool again with the approval."""
         payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": decode_arguments(self._request.args, tool)}
         if self._request.request_key is not None:
             payload["x-request_key"] = self._request.request_key
@@ -186,7 +186,7 @@ class LocalSession:
 
 
 class NotProven(WireError):
-    """The error of a tool that is not proven. ``proven`` are the names of proven tools, ``why`` lines with reasons."""
+    """The requested tool is not proven. ``proven`` are the names of proven tools, ``why`` lines with reasons."""
 
     def __init__(
         self, request: CallRequest, proven: Sequence[str], hints: messages.ProofHints | messages.UnsetType

@@ -141,12 +141,12 @@ class Domain:
     def clause_places(self, fact: mangle.Fact, result: mangle.Result) -> Iterator[str]:
         """Yield ``file:line`` of each clause that derived a deciding fact, as far as the engine records it."""
         heads = (self._deciding_clauses.get((fact.predicate, last), ()) for last in (fact.args[-1], None))
-        matching = [(head, rule) for head, rule in chain.from_iterable(heads) if _matches(head, fact)]
-        fired = matching[:1]
-        if len(matching) > 1:
-            fired = [(head, rule) for head, rule in matching if rule is None or result.model.has_fired(rule)]
-        pack_heads = [(head, rule) for head, rule in matching if head.span and head.span.source.trust != Trust.KERNEL]
-        for head, _ in fired or pack_heads or matching:
+        matches = [(head, rule) for head, rule in chain.from_iterable(heads) if _matches(head, fact)]
+        fired = matches[:1]
+        if len(matches) > 1:
+            fired = [(head, rule) for head, rule in matches if rule is None or result.model.has_fired(rule)]
+        pack_heads = [(head, rule) for head, rule in matches if head.span and head.span.source.trust != Trust.KERNEL]
+        for head, _ in fired or pack_heads or matches:
             if head.span is not None:
                 yield f"{head.span.source.name}:{head.span.line}"
 
@@ -187,7 +187,7 @@ class Domain:
         """
         return _Loader(pack, dict(externals or {}), list(facts), generated).load()
 
-    def changed(
+    def with_facts(
         self,
         added: Iterable[mangle.Fact],
         removed: Iterable[mangle.Fact],
@@ -196,7 +196,7 @@ class Domain:
     ) -> Domain:
         """Return a copy with other facts. Raises :class:`manglecp.mangle.MangleError`.
 
-        ``version`` is the new one of generated facts, ``sources`` are the new versions of sources; None: unchanged.
+        ``version`` is the new version of generated facts, ``sources`` has those of fact sources; None: unchanged.
         """
         base = self.base.with_facts(added, removed, check=False, limits=_limits(self.pack))
         return replace(

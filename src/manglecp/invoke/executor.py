@@ -343,9 +343,9 @@ class RunExecutor:
 
     async def _undo(self) -> ExecutorEvent:
         culprit = self._culprit
-        undo_declared = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
-        to_be_undone = undo_declared or self._plan.definition.safety.reversible
-        if not self._plan.has_effects or not to_be_undone:
+        declares_undo = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
+        needs_undo = declares_undo or self._plan.definition.safety.reversible
+        if not self._plan.has_effects or not needs_undo:
             return ExecutorEvent.FINISHED
         if self._reason == "cancelled" and not self._journal.cancel_requested:
             await self._journal.record_cancellation()
@@ -375,9 +375,9 @@ class RunExecutor:
     @property
     def _cancelled(self) -> bool:
         observer, history = self._observer, self._history
-        abandoned = observer.disconnected and not self._had_effects
-        requested = abandoned or observer.cancelled or self._journal.cancel_requested
-        return requested or (history is not None and history.cancelled)
+        is_abandoned = observer.disconnected and not self._had_effects
+        is_requested = is_abandoned or observer.cancelled or self._journal.cancel_requested
+        return is_requested or (history is not None and history.cancelled)
 
     @property
     def _settled_steps(self) -> set[int]:
@@ -415,7 +415,7 @@ class RunExecutor:
 
     async def _build_call(self, step: ChainStep) -> ActionCall:
         attempt = self._count_attempt("do", step.number)
-        outputs = {done.number: done.output for done in self.outcomes if done.kind == "do" and done.status == "done"}
+        outputs = {each.number: each.output for each in self.outcomes if each.kind == "do" and each.status == "done"}
         kept = await self._journal.read_kept(step.arguments)
         preview = self._subject.results.get(step.number)
         action, secrets = self._plan.action(step), self._plan.secrets
@@ -458,12 +458,12 @@ class RunExecutor:
         An effect whose undo failed may depend on earlier effects, so these are not undone either.
         """
         undos = {outcome.number: outcome for outcome in self.outcomes if outcome.kind == "undo"}
-        for done in reversed([outcome for outcome in self.outcomes if outcome.kind == "do" and _may_stand(outcome)]):
-            if done.call is None or not done.call.is_effect or not self._plan.step(done.number).lasting:
+        for effect in reversed([outcome for outcome in self.outcomes if outcome.kind == "do" and _may_stand(outcome)]):
+            if effect.call is None or not effect.call.is_effect or not self._plan.step(effect.number).lasting:
                 continue
-            if done.number not in undos:
-                return done
-            if undos[done.number].status != "done":
+            if effect.number not in undos:
+                return effect
+            if undos[effect.number].status != "done":
                 return None
         return None
 
@@ -561,8 +561,8 @@ class RunExecutor:
         self.reports.end(call)
         outcome = self._rules.check_output(self.reports.log_failure(outcome))
         self._observer.point(f"answered:{call.group}")
-        lasting = call.kind == "undo" or self._plan.step(call.number).lasting
-        if outcome.status == "unknown" and not lasting and not _is_repeatable(outcome):
+        is_lasting = call.kind == "undo" or self._plan.step(call.number).lasting
+        if outcome.status == "unknown" and not is_lasting and not _is_repeatable(outcome):
             outcome = msgspec.structs.replace(outcome, status="failed")  # the call has no effect to decide about
         if is_effect:
             await self._journal.record_outcomes([outcome], slots, self._rules.kept_values(outcome))
@@ -588,7 +588,7 @@ class RunExecutor:
         return merged
 
     def _pass_point(self, point: str) -> None:
-        """Notify the observer for each call: tests simulate a crash at these points."""
+        """Notify the observer for each call, because tests simulate a crash at these points."""
         for call in self._calls:
             self._observer.point(f"{point}:{call.group}")
 
@@ -603,7 +603,7 @@ class RunExecutor:
         self._unknown_outcomes.clear()
 
     def _failure_of_next_step(self, code: str) -> StepOutcome:
-        """Return a failure of the next step, or of the last one if all are settled."""
+        """Return a failure of the next step, or of the last step if all steps are settled."""
         step = next(iter(self._plan.ready(self._settled_steps)), self._plan.definition.steps[-1])
         return _uncalled_outcome(step, "failed", code=code)
 
@@ -683,7 +683,7 @@ def _lost_outcome(call: ActionCall) -> StepOutcome:
 
 
 def _failure_at_last_step(outcomes: Sequence[StepOutcome], code: str, detail: str) -> StepOutcome:
-    """Return a failure of the run, between two rounds or at its end; the last step stands for it."""
+    """Return a failure of the run, between two rounds or at its end, as a failure of the last step."""
     last = outcomes[-1]
     return _failure_at(last.number, last.kind, last.action, code, detail)
 

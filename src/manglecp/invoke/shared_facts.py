@@ -207,7 +207,7 @@ class SharedFacts:
                 unusable[name] = f"the stored facts do not fit the declarations: {fault.message}"
         try:
             applied_versions = _provenance(row for name, row in rows.items() if name not in unusable)
-            domain = domain.changed(added, removed, sources={**domain.sources, **applied_versions})
+            domain = domain.with_facts(added, removed, sources={**domain.sources, **applied_versions})
         except MangleError as error:
             unusable |= dict.fromkeys(facts, f"the rules cannot be evaluated with the stored facts: {_message(error)}")
         else:
@@ -235,7 +235,7 @@ class SharedFacts:
             before = self._facts.get(name, _NO_FACTS)
             added, removed = _missing(before, lines), _missing(lines, before)
             if added or removed:
-                domain = domain.changed(added, removed)
+                domain = domain.with_facts(added, removed)
             with self._store.write_transaction() as tx:
                 if owner is not None and not self._stored.renew(tx, self._pack, name, owner, self._lease_ms):
                     raise _LeaseLost
