@@ -186,12 +186,12 @@ class Client(Connection):
             if tool in (candidate.macro_id, candidate.name):
                 return candidate
         names = ", ".join(dict.fromkeys(candidate.name for candidate in reversed(self._tools.values())))
-        help_ = f"known are {truncate(names, 500)}" if names else "evaluate an intent first"
-        raise RequestRefused("macro_not_found", f"no evaluation returned a tool {tool!r}; {help_}")
+        hint = f"known are {truncate(names, 500)}" if names else "evaluate an intent first"
+        raise RequestRefused("macro_not_found", f"no evaluation returned a tool {tool!r}; {hint}")
 
     async def follow(
         self,
-        /,  # mypy needs it for BlockingClient.follow
+        /,  # mypy needs the slash for BlockingClient.follow
         outcome: InvocationResult,
         which: int | str | messages.SuggestedIntent = 0,
         *,
@@ -202,11 +202,11 @@ class Client(Connection):
 
         ``which`` is the suggestion, its position or its name; ``options`` are further arguments of :meth:`evaluate`.
         """
-        suggested = which if isinstance(which, messages.SuggestedIntent) else outcome.suggestion(which)
+        proposal = which if isinstance(which, messages.SuggestedIntent) else outcome.suggestion(which)
         checks = await self._fact_checks()
         continuation = checks.check(outcome.continuation_facts).facts  # without facts that the server would reject
-        params = None if suggested.params is messages.UNSET else suggested.params
-        return await self.evaluate(suggested.name, params, [*continuation, *fact_objects(facts)], **options)
+        params = None if proposal.params is messages.UNSET else proposal.params
+        return await self.evaluate(proposal.name, params, [*continuation, *fact_objects(facts)], **options)
 
     async def invoke(
         self,
@@ -271,8 +271,8 @@ class Client(Connection):
                     token = stored_approval  # each attempt sends this id until the approver has decided
                 elif error.code in ("macro_not_found", "macro_expired") and not (was_reevaluated or _is_foreign(tool)):
                     was_reevaluated = True
-                    offered = (await self._evaluate(tool.request)).macro_tools
-                    if all(definition.macro_id != tool.macro_id for definition in offered):
+                    definitions = (await self._evaluate(tool.request)).macro_tools
+                    if all(definition.macro_id != tool.macro_id for definition in definitions):
                         raise
                 else:
                     raise
@@ -299,7 +299,7 @@ class Client(Connection):
             if error.approval is None:
                 raise
             return ApprovalRequest(tool, valid_args, tool.effects or (), tool.reversible, error.approval)
-        raise InvalidResponse("the server responded to a call that was only prepared with a result")
+        raise InvalidResponse("the server responded with a result to a call that was only prepared")
 
     async def _check_call(self, tool: Tool | str, args: Mapping[str, Any] | None) -> tuple[Tool, dict[str, Any]]:
         """Return the tool in full, and the checked arguments; a tool that another client evaluated has only its id."""

@@ -62,7 +62,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
     gates: int
     """The number of gates that a run without failures passes: one for each round of effects."""
     risk_tier: str = "low"
-    """The minimum of :attr:`tier`."""
+    """The lowest tier that :attr:`tier` can be."""
     sandbox: str = "strict"
     """The profile of the hosts."""
     pattern: Pattern = "chain"
@@ -90,7 +90,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def admitted_turns(self) -> int:
-        """The number of turns that the package admits; the needed ones if it has no limit."""
+        """The number of turns that the package admits; the needed turns if the package has no limit."""
         max_turns: int = self.package.contents.get("stop", {}).get("maxTurns", self.needed_turns)
         return max_turns
 
@@ -158,7 +158,10 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         }
 
     def template(self, approval: str | None, *, parallel: bool) -> TurnBuilder:
-        """Return an empty turn without its id. ``approval`` is a reference; ``parallel``: calls may be parallel."""
+        """Return an empty turn without its id.
+
+        ``approval`` is a reference; ``parallel`` is whether calls may be parallel.
+        """
         template = self._parallel if parallel else self._sequential
         if approval is None:
             return template
@@ -221,7 +224,7 @@ class RunTerms(msgspec.Struct, frozen=True):
 
 Row: TypeAlias = dict[str, Any]
 Events: TypeAlias = Sequence[Mapping[str, Any]]
-"""The events of the run so far, as in its response."""
+"""The events of the run so far, in the form of its response."""
 States: TypeAlias = Mapping[Any, str]
 """The status of each step and of each undo."""
 _ADMISSION_REF: Final = "invoke/admission"  # the provenance of the admission's result

@@ -239,7 +239,7 @@ def _change_edge(
 
 
 def _check_new_edge(tables: IssueTables, edge: model.Edge, edges: list[model.Edge]) -> None:
-    """Raise :class:`ChangeRefused` if the edge cannot be added to ``edges``, which are the edges of its issue."""
+    """Raise :class:`ChangeRefused` if the edge cannot be added to ``edges``, the edges from the same issue."""
     if edge in edges:
         raise ChangeRefused("dependency_exists", f"{edge.issue} has the edge {edge.type} to {edge.depends_on} already")
     limit = model.MAX_EDGES_PER_ISSUE
@@ -253,7 +253,7 @@ def _check_new_edge(tables: IssueTables, edge: model.Edge, edges: list[model.Edg
 def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
     """Return the ids on a path along blocking edges, or None. Not recursive, because a path may have any length."""
     came_from: dict[str, str | None] = {start: None}
-    for issue_id in (queue := [start]):  # grows during the loop: breadth-first search
+    for issue_id in (queue := [start]):  # the queue grows during the loop: breadth-first search
         if issue_id == end:
             path: list[str] = []
             current: str | None = end
@@ -318,7 +318,7 @@ def read_authorisation(ready: MutationReady) -> model.MutationRecord:
 
 
 def check_mutation(tables: IssueTables, record: model.MutationRecord, issue_id: str, change: model.GatedChange) -> None:
-    """Raise :class:`ChangeRefused` if the record does not authorise this change, or was used for another one."""
+    """Raise :class:`ChangeRefused` if the record does not authorise this change, or has authorised another one."""
     mutation = record.mutation
     kind, action = required_mutation(change)
     if (mutation.kind, mutation.action) != (kind, action):

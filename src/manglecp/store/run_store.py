@@ -199,10 +199,10 @@ class RunStore:
             args = self._seal(values.args, "runs", run_id, "args")
             tx.execute(_INSERT_VALUES, (run_id, new.admission, plan, args))
             return
-        earlier = None if new.request_key is None else self.by_key(tx, new.identity, new.request_key)
-        if earlier is None:
+        earlier_run = None if new.request_key is None else self.by_key(tx, new.identity, new.request_key)
+        if earlier_run is None:
             raise NotOpen(f"there is a run {run_id} already")
-        raise KeyTaken(earlier.run_id, earlier.request_digest)
+        raise KeyTaken(earlier_run.run_id, earlier_run.request_digest)
 
     def take_over(
         self,
@@ -225,7 +225,7 @@ class RunStore:
         unreadable: dict[str, Unusable] = {}
         while True:
             query, values = _lapsed_query(pack_digests, run_id, unreadable)
-            # A read transaction finds out that no run has lapsed, as usual, without blocking writers.
+            # Usually no run has lapsed, which a read transaction finds out without blocking writers.
             with self._database.read_transaction() as tx:
                 if tx.execute(query, (tx.now_ms(), *values)).fetchone() is None:
                     break
@@ -303,7 +303,7 @@ class RunStore:
 
         Return and raise as :meth:`record_starts` does; also :class:`.NotOpen` for a call that is not under way.
         """
-        # One revision for all ends together, and one for each settled step, whose ``seq`` it becomes.
+        # One revision for all ends together, and one for each settled step, which becomes the ``seq`` of the step.
         progress = any(end.state == StepState.DONE for end in ends)
         ownership = self._confirm_ownership(tx, run_id, fence, changes=len(settled) + 1, progress=progress, slots=slots)
         for end in ends:
@@ -319,7 +319,7 @@ class RunStore:
         return ownership.cancel_requested
 
     def record_failures(self, tx: Transaction, run_id: str, failures: bytes) -> None:
-        """Record why calls of a run failed, for operators; it is kept as long as ended runs are."""
+        """Record why calls of a run failed, for operators; the text is kept as long as ended runs are."""
         tx.execute(_PUT_FAILURES, (run_id, tx.now_ms(), self._seals.seal(failures, "run_failures", run_id)))
 
     def failures(self, tx: Transaction, run_id: str) -> bytes | None:
@@ -401,8 +401,7 @@ class RunStore:
     def _end(
         self, tx: Transaction, run_id: str, state: RunState, code: str | None, answer: bytes | None, now_ms: int
     ) -> None:
-        # The expiry of the answer of a run without a request key, and of a run with one: _END_RUN selects one of the
-        # two.
+        # When the answer expires, without and with a request key: _END_RUN selects one of the two times.
         answer_until: tuple[int | None, int | None] = (None, None)
         if answer is not None:
             answer_until = (now_ms + self._retention.other_answers_ms, now_ms + self._retention.keyed_answers_ms)
