@@ -165,7 +165,7 @@ class Approver:
         return await self.settle(call.approval)
 
     async def settle(self, approval: str) -> str | None:
-        """Decide an approval request, if this approver may. Return the id of the request; None if it is denied."""
+        """Decide an approval request, if this approver may. Return the id of an approved or pending one, else None."""
         from manglecp.wire import WireError
 
         try:

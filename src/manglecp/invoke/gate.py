@@ -83,7 +83,7 @@ class Resumption:
     """The state from which another process resumes a run."""
 
     fence: int
-    """The fencing token of the resuming process; each takeover of the run has another one."""
+    """The fencing token of the resuming process; each takeover of the run has another token."""
     witnesses: tuple[str, ...] = ()
     """The ids of the witnesses of the closed turns, in order."""
 
@@ -105,8 +105,8 @@ class Turns:
     def open(self, *, parallel: bool = False, resumed: Resumption | None = None) -> Turn:
         """Open the next turn. Raises :class:`GateRefused`.
 
-        ``parallel``: the turn's calls, or the effects that its predecessor authorised, may run in parallel. ``resumed``
-        is passed for the first turn of a process that resumes the run.
+        ``parallel`` is whether the calls of the turn, or the effects that its predecessor authorised, may run in
+        parallel. ``resumed`` is passed for the first turn of a process that resumes the run.
         """
         chain = self.terms.chain
         if resumed is None and self.count == 0 and chain.admitted_turns < chain.needed_turns:
@@ -264,11 +264,11 @@ class Turn:
         evidence = self._evidence
         # An authorised call without an outcome becomes a request without a result, with which no turn closes.
         missing_calls = [call for call in self._authorised.values() if call.call_id not in evidence]
-        requested = self._judge(evidence.build_requests(missing_calls) if missing_calls else ())
+        requested_state = self._judge(evidence.build_requests(missing_calls) if missing_calls else ())
         results, uses, protocol_state, result_evidence, final_evidence = evidence.build_closing(
             self.number, reason, used, events, states, inputs=inputs, fence=self._fence
         )
-        return requested.answer(results, result_evidence).use(uses).close(protocol_state, final_evidence)
+        return requested_state.answer(results, result_evidence).use(uses).close(protocol_state, final_evidence)
 
     def _mark_closed(self, judgement: Judgement) -> Witness:
         self._is_closed = True

@@ -54,7 +54,7 @@ class ApprovalSubject(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The digest of all results and values; empty if there are none."""
+        """The digest of all results and values; empty without results and values."""
         return digest(msgspec.to_builtins(self, str_keys=True)) if self.results or self.values else ""
 
     def check_values(self, call: ActionCall) -> None:

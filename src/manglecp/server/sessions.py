@@ -118,7 +118,7 @@ class Session:
             pending.disconnect()
 
     def set_credential(self, scheme: str, token: str) -> None:
-        """Set the credential of the connection. It is checked with the first request."""
+        """Set the credential of the connection. The first request checks the credential."""
         self._credential = Credential(scheme, token)
         self.identity, self._recheck_at = None, 0.0
 
@@ -312,9 +312,9 @@ class Session:
                     payload = messages.SkillResult(skills=skills)
                     return Reply(encode(messages.SkillResponse(id=message.id, payload=payload)))
                 if isinstance(message, messages.FactsMessage):
-                    pushed = message.payload
-                    facts = pushed.facts if pushed.text is None else pushed.text
-                    facts_result = await asyncio.to_thread(push_facts, revision, identity, pushed.source, facts)
+                    push = message.payload
+                    facts = push.facts if push.text is None else push.text
+                    facts_result = await asyncio.to_thread(push_facts, revision, identity, push.source, facts)
                     return Reply(encode(messages.FactsResponse(id=message.id, payload=facts_result)))
                 approvals = revision.invoker.approvals
                 result = await asyncio.to_thread(handle_approval, approvals, identity, message.payload)
@@ -337,7 +337,7 @@ class Session:
         return pending
 
     async def _respond(self, pending: PendingRequest, outbox: Outbox | None = None) -> Reply:
-        """Handle a registered request, put the reply into the outbox of a persistent session, and return the reply."""
+        """Handle a registered request, put the reply into ``outbox``, if one is passed, and return the reply."""
         progress = None if self._outbox is None else partial(self._send_progress, pending)
         try:
             reply = await pending.handle(self._core, self.name, progress)

@@ -1,8 +1,8 @@
 """The HTTP transport: the manifest is fetched from its well-known address, and each request is one POST.
 
 The size of a response is limited while it arrives, and a compressed response is refused. Closing the connection cancels
-a request, except the invocation of a run with an idempotency key: this is cancelled by a message, if the server
-supports that.
+a request, except the invocation of a run with an idempotency key: such an invocation is cancelled by a message, if the
+server supports that.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class HttpTransport:
         return self._client is not None and self._endpoints is not None
 
     async def connect(self, on_manifest: session.OnManifest) -> messages.Manifest:  # noqa: ARG002 - HTTP sends no later one
-        """Return the manifest, from the cache if the server responds that it has not changed."""
+        """Return the manifest, from the cache if the server responds that the cached one is current."""
         if self._client is None:
             self._client = httpx.AsyncClient(
                 headers=_HEADERS,
