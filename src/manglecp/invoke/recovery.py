@@ -76,19 +76,13 @@ def restore_history(owned: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> Hi
 
 
 def _is_repeated(step: StepRecord) -> bool:
-    """Return whether the step runs again:
-
-    its outcome is unknown, or an operator decided that the step did not happen.
-    """
+    """Return whether the step runs again: its outcome is unknown, or an operator decided that it failed."""
     is_decided_failure = step.state == StepState.FAILED and step.decided_by is not None
     return is_decided_failure or step.state in (StepState.UNKNOWN, StepState.STARTED)
 
 
 def _is_not_in_turns(outcome: StepOutcome, step: StepRecord, last_witness: str | None) -> bool:
-    """Return whether no closed turn has the outcome:
-
-    that of a call of the last turn, or one that an operator decided.
-    """
+    """Return whether no closed turn has the outcome, since the call is of the last turn, or an operator decided."""
     is_of_last_turn = last_witness is not None and step.witness == last_witness
     return outcome.call is not None and (step.decided_by is not None or is_of_last_turn)
 
