@@ -130,8 +130,8 @@ def _unlisted_tools(domain: intent.Domain, name: str) -> Iterator[Diagnostic]:
     from manglecp.wire.messages import UNSET
 
     tools = sorted({str(row[0]) for row in domain.base.evaluate([], now=time.time_ns()).rows(("macro", 2))})
-    for first in range(0, len(tools), _MAX_NAMES):
-        names = tools[first : first + _MAX_NAMES]
+    for start in range(0, len(tools), _MAX_NAMES):
+        names = tools[start : start + _MAX_NAMES]
         payload = {"intent": {"name": name}, "options": {"include_proof_hints": True, "x-why_not": names}}
         try:
             request = intent.request_message("intent_request", payload, domain.pack, "check")

@@ -171,9 +171,9 @@ class SourceVersion(NamedTuple):
 
 
 class Freshness:
-    """When each version of the facts of a source was last confirmed. A thread may update it during evaluations.
+    """When each version of the facts of a source was last confirmed. Threads may confirm versions during evaluations.
 
-    Versions have their own times, so that a newer one never makes the facts of an older domain look fresh.
+    Versions have their own times, so that a newer version never makes the facts of an older domain count as fresh.
     """
 
     def __init__(self, sources: Iterable[SourceSettings]) -> None:
@@ -191,7 +191,7 @@ class Freshness:
         self.confirmed_ns = {key: ns for key, ns in self.confirmed_ns.items() if key[0] != name}
 
     def stale_facts(self, versions: Mapping[str, SourceVersion], now_ns: int) -> list[Fact]:
-        """Return a fact for each source of which this version is stale."""
+        """Return a fact for each source whose version in ``versions`` is stale, or that has none."""
         return [
             Fact("stale_source", (source.name, reason))
             for source in self._sources
@@ -217,13 +217,13 @@ def guards(program: Program, pack: Pack) -> Iterator[Fact]:
     The dependency is that of predicates: a rule reads a source if it reads one of its predicates, or any predicate that
     another rule derives from them. A rule whose head names no tool guards every tool.
     """
-    deciding = [rule for rule in program.rules if rule.head.predicate in PREDICATES - _NOT_DECIDING - ASSERTED]
+    deciding_rules = [rule for rule in program.rules if rule.head.predicate in PREDICATES - _NOT_DECIDING - ASSERTED]
     first_args = {key[0]: _first_argument(predicate) for key, predicate in program.predicates.items()}
     for source in pack.settings.fact_sources:
         generator = pack.generators.get(source.name)
         names = set(source.predicates if generator is None else generator.predicates)
         source_dependents = program.affected_by(key for key in program.predicates if key[0] in names)
-        for rule in deciding if source.on_stale == "deny" else ():
+        for rule in deciding_rules if source.on_stale == "deny" else ():
             if rule.clause.trust is Trust.KERNEL or source_dependents.isdisjoint(rule.clause.reads):
                 continue
             first_arg = rule.head.args[0] if rule.head.args else None

@@ -136,7 +136,7 @@ def _fit(
 
 
 def _source_rules(derivations: Iterable[messages.Derivation]) -> dict[str, tuple[str, ...]]:
-    """Return, by macro id, the pack's predicates in a tool's proof (TOOL-20), or the selecting ones of the kernel."""
+    """Return, by macro id, the predicates of the pack in the proof of a tool (TOOL-20), or else those that select."""
     return {
         derivation.macro_id: tuple(name for name in derivation.rule_chain if name not in PREDICATES)
         or tuple(name for name in derivation.rule_chain if name in _SELECTING)
@@ -174,8 +174,8 @@ def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callabl
 
 
 # Warming up loads the token vocabulary, time zones and generated code. The first request of the incident example takes
-# 63 to 69 ms without it, 0.9 to 1.2 ms after it. A server warms up before it listens. Loading a domain does not warm
-# up: a check of a pack or its manifest does not need it.
+# 63 to 69 ms without a warm-up, and 0.9 to 1.2 ms after one. A server warms up before it listens. Loading a domain does
+# not warm up, because a check of a pack needs no warm-up.
 MAX_WARM_UP_SECONDS: Final = 2.0  # after this time, no further intent is evaluated
 _WARM_UP: Final = "x-warm-up"
 
@@ -199,7 +199,7 @@ def warm_up(domain: Domain) -> None:
     if domain.pack.externals:
         return
     started_at = monotonic()
-    # If pack.toml lists no intents, an intent that rules name; if they name none, any.
+    # Without intents in pack.toml, an intent that rules name; without such an intent, any name.
     for name in [intent.name for intent in domain.pack.settings.intents] or [
         min(filter(None, domain.intents), default=_WARM_UP)
     ]:

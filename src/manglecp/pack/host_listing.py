@@ -65,7 +65,7 @@ def run_listing(
         raise ListingError("parse_error", f"the listing has more than {limit:,} bytes", "oversize")
     if status is None:
         message = f"the host returned no listing within {seconds:g} s"
-        raise ListingError("timeout", message, fix="its top level should only define functions")
+        raise ListingError("timeout", message, fix="the top level of the file should only define functions")
     try:
         document = decode(output)
     except Fault:

@@ -94,7 +94,7 @@ async def _receive_all(core: Core, session: Session, input_fd: int) -> None:
 
 
 async def _drain(session: Session, output_fd: int) -> None:
-    """Wait for the replies to pending requests, which the client may still read (TRANS-27) unless it is gone."""
+    """Wait for the replies to pending requests; a client that is not gone may still read the replies (TRANS-27)."""
     drain_task = asyncio.create_task(session.drain())
     poll = select.poll()
     poll.register(output_fd, 0)  # 0: only POLLERR and POLLHUP, which report that the client has closed its end

@@ -97,9 +97,10 @@ def read_simplecolumn(source: Source, schemas: Schemas, limits: FileLimits, chec
 class _SimpleColumnReader:
     """A reader of simplecolumn, a format of other Mangle implementations (language reference, section 10.4).
 
-    The first line is the number of predicates; as many lines ``name arity count`` follow; then the arguments, predicate
-    by predicate and column by column, one constant per line, as Mangle writes it. A name may be percent-encoded. Floats
-    without a fraction are written like integers, so an integer is read as a float where ``/float64`` is declared.
+    The first line is the number of predicates. A line ``name arity count`` for each predicate follows, and then the
+    arguments: predicate by predicate, column by column, one constant per line, in the notation of Mangle. A name may be
+    percent-encoded. Floats without a fraction are written like integers, so an integer is read as a float where
+    ``/float64`` is declared.
     """
 
     def __init__(self, source: Source, limits: FileLimits, check_bounds: bool) -> None:
@@ -122,7 +123,7 @@ class _SimpleColumnReader:
         (predicate_count,) = self._take(1)
         if _COUNT.fullmatch(predicate_count) is None or int(predicate_count) > MAX_PREDICATES:
             message = f"{quote(predicate_count)} is not a number of predicates"
-            self._refuse(message, "a simplecolumn file starts with one")
+            self._refuse(message, "a simplecolumn file starts with this number")
         entries = [self._entry(self._take(1)[0], schemas) for _ in range(int(predicate_count))]
         self.problems.raise_if_any()
         if sum(count for _, count in entries) > self.limits.facts:
