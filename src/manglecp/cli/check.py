@@ -143,10 +143,8 @@ def _unlisted_tools(domain: intent.Domain, name: str) -> Iterator[Diagnostic]:
         for why_not in () if hints is UNSET else hints.why_not or ():
             facts = next(iter(why_not.would_unlock), ())
             if facts:
-                fact_texts = " and ".join(map(fact_text, facts))
-                message = (
-                    f"{why_not.tool} is not listed in direct mode: it needs facts of the client, such as {fact_texts}"
-                )
+                texts = " and ".join(map(fact_text, facts))
+                message = f"{why_not.tool} is not listed in direct mode: it needs facts of the client, such as {texts}"
                 yield Diagnostic("direct", message, severity="warning")
 
 

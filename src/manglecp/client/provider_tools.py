@@ -1,7 +1,4 @@
-"""Tools in the formats of providers of models.
-
-The names of tools fit all providers: a pack with another name is refused when it is loaded.
-"""
+"""Tools in the formats of model providers. Names of tools fit all of them: packs with other names are refused."""
 
 from __future__ import annotations
 

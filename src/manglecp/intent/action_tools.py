@@ -2,8 +2,7 @@
 
 The facts of such a tool are asserted when a pack is loaded, as if a fact file had them. Where a rule or fact of the
 pack states a property of the tool itself, the fact for this property is left out. The names that a variable of a rule
-can have follow from the clauses and facts that bind it; a variable that may have any name is assumed to name every
-action.
+can have follow from the clauses and facts that bind it; a variable that may have any name counts as every action.
 """
 
 from __future__ import annotations

@@ -92,10 +92,7 @@ class FittedResponse(msgspec.Struct, frozen=True):
 def initial_views(
     tools: Iterable[tuple[Definition, Level]], skills: Skills, counter: Counter, max_inline_tokens: int
 ) -> tuple[ToolView, ...]:
-    """Return the views before any fitting.
-
-    The text of a short skill is inline in the first full tool that needs the skill.
-    """
+    """Return the views before any fitting. The text of a short skill is in the first full tool that needs it."""
     inlined_skills: set[str] = set()
     views = []
     for definition, level in tools:

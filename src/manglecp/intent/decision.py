@@ -336,11 +336,9 @@ def judged(
         denials = tuple(fact for fact in judgement.denials if fact.predicate == "effect_denied")
         rows = {name: judgement.rows[name] for name in ("kernel.may_run", "macro_param") if name in judgement.rows}
         judgement = replace(judgement, denials=denials, rows=rows)  # an undo needs no approval
-    inputs_digest, all_facts = _digest_of_inputs(domain, call.inputs, identity, now_ns), tuple(facts)
+    inputs_digest, used = _digest_of_inputs(domain, call.inputs, identity, now_ns), tuple(facts)
     reasons = judgement.reasons
-    return Decision(
-        domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=all_facts, scope=scope
-    )
+    return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=used, scope=scope)
 
 
 def refused_intent(refusal: PolicyRefusal) -> Decision:

@@ -143,10 +143,7 @@ def secret_names(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _is_secret(schema: Any, definitions: Mapping[str, Any], seen: frozenset[str]) -> bool:
-    """Return whether a schema marks a secret.
-
-    ``seen`` are the definitions on the path to the schema; they are not followed again.
-    """
+    """Return whether a schema marks a secret. Definitions in ``seen``, on the path to it, are not followed again."""
     if isinstance(schema, list):
         return any(_is_secret(part, definitions, seen) for part in schema)
     if not isinstance(schema, Mapping):
@@ -201,8 +198,7 @@ def resolve_inputs(
             inputs[param] = _value_from_step(argument, argument.step, outputs)
         elif argument.source == "kept":
             if kept.get(param) is None:
-                # This text does not reveal whether the value belongs to another principal, was deleted, or never
-                # existed.
+                # The text is the same for a value of another principal, a deleted value, and one that never existed.
                 hint = "check the run's id, or do by hand what it was kept for"
                 raise ArgumentMissing(param, f"that run keeps no {value['name']!r} for you (any more): {hint}")
             inputs[param] = kept[param]

@@ -158,10 +158,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         }
 
     def template(self, approval: str | None, *, parallel: bool) -> TurnBuilder:
-        """Return an empty turn without its id.
-
-        ``approval`` is a reference; ``parallel`` is whether calls may be parallel.
-        """
+        """Return an empty turn without an id. ``approval`` is a reference; ``parallel`` permits parallel calls."""
         template = self._parallel if parallel else self._sequential
         if approval is None:
             return template

@@ -113,9 +113,8 @@ class FactRefresher:
             return error.message
         if not result.change.empty:
             try:
-                self._invoker.offers.change(
-                    lambda domain: domain.with_facts(result.added, result.removed, result.version)
-                )
+                delta = (result.added, result.removed, result.version)
+                self._invoker.offers.change(lambda domain: domain.with_facts(*delta))
             except MangleError as error:
                 self._generators.discard(result)
                 return error.diagnostics[0].message

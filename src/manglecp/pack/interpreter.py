@@ -2,8 +2,8 @@
 
 Neither a pack nor its environment is trusted: no code of either runs before the host is sandboxed. The host starts with
 the base interpreter that ``bin/python`` links to, without ``site``, and adds the packages itself. The host imports the
-modules of manglecp from this process, so that both ends of the protocol have one version; these modules need the
-standard library only.
+modules of manglecp from this process, so that both ends of the protocol have one version; these need the standard
+library only.
 """
 
 from __future__ import annotations

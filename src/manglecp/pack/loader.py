@@ -147,10 +147,8 @@ class _PackReader:
             if folders and action.mutates and "database" in action.effects and FILE_WRITING.isdisjoint(action.effects):
                 message = f"{name}: it cannot write params.{folders[0]}: its effects do not include 'filesystem'"
                 self._problems.warn("actions.py", message, fix="add 'filesystem', or ignore this for a remote database")
-        writing_actions = [
-            each for each in actions.values() if each.mutates and not FILE_WRITING.isdisjoint(each.effects)
-        ]
-        if folders and actions and not writing_actions:
+        writers = [each for each in actions.values() if each.mutates and not FILE_WRITING.isdisjoint(each.effects)]
+        if folders and actions and not writers:
             message = f"params.{folders[0]} is writable for no action: only for those with the effect 'filesystem'"
             self._problems.warn(FILE, message, fix="add 'filesystem' to the effects of an action, or remove writable")
 

@@ -93,8 +93,7 @@ class SecretProvider:
     """The values of secrets by name.
 
     Values are read one after the other, in the thread of ``executor``: a command that hangs delays only calls that take
-    secrets. ``redactor`` redacts the current value of each secret, a few earlier ones, and every value to which another
-    object still refers.
+    secrets. ``redactor`` redacts the current value of a secret, a few earlier ones, and all values still in use.
     """
 
     def __init__(self, sources: Mapping[str, SecretSource] | None = None) -> None:
@@ -169,10 +168,7 @@ def _open_without_blocking(path: str, flags: int) -> int:
 
 
 def _load(name: str, source: SecretSource) -> bytes:
-    """Return the data of a source, at most one byte more than a value may have; empty for a missing source.
-
-    Raises SecretError.
-    """
+    """Return the data of a source, of a file at most one byte too many; empty if missing. Raises SecretError."""
     word = source.words[0]
     try:
         if source.kind == "env":

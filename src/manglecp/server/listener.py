@@ -102,8 +102,7 @@ class Listener:
             await asyncio.sleep(_WATCH_SECONDS)
             for connection in tuple(self._server.server_state.connections):
                 transport: asyncio.WriteTransport = connection.transport
-                # Only a WebSocket has this attribute. uvicorn does not respond to a handshake with a body or long
-                # headers.
+                # Of WebSockets only. uvicorn does not respond to a handshake with a body or long headers.
                 handshake = getattr(connection, "conn", None)
                 if transport.get_write_buffer_size() > _MAX_BUFFER_BYTES:
                     transport.abort()

@@ -152,8 +152,7 @@ class Guards:
     ) -> None:
         """Accept requests from ``origins`` to ``hosts`` and to ``listen_host``, the address that the server listens on.
 
-        ``*`` accepts all hosts or origins. Raises ValueError for the origin ``*`` if authentication is required
-        (TRANS-22).
+        ``*`` accepts all. Raises ValueError for the origin ``*`` if authentication is required (TRANS-22).
         """
         if auth_required and _ANY in origins:
             raise ValueError("a server that requires authentication accepts named origins only")

@@ -1,7 +1,7 @@
 """The audit ledger: one append-only hash chain for the whole store.
 
 Every entry has a sequence number, a timestamp, a kind, a run and an identity, a body, and the hash of its predecessor
-(:mod:`manglecp.base.hash_chain`). The hash of an entry covers the canonical JSON of all these fields. The head (number
+(:mod:`manglecp.base.hash_chain`). The hash of an entry covers the canonical JSON of these fields. The head (number
 and hash of the last entry) has its own row. Each append locks this row, so that concurrent processes extend one chain;
 the head also reveals truncation. A database owner can rewrite the whole chain, but a copy of the head elsewhere reveals
 it.

@@ -52,10 +52,7 @@ class ActionCall:
 
 
 def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[str, Function]:
-    """Return the functions by action name.
-
-    Raises ``ValueError`` or ``TypeError`` for one that cannot replace its action.
-    """
+    """Return the functions by action name. Raises ``ValueError`` or ``TypeError`` for an unsuitable function."""
     for name, function in functions.items():
         action = pack.actions.get(name)
         if action is None:

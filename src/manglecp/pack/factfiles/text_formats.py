@@ -64,8 +64,7 @@ def _check_facts(text: FactText, schemas: Schemas, problems: FileErrors, *, chec
         except Fault as fault:
             _report(problems, text, index, fault)
         else:
-            # All facts with this signature are valid if bounds are not checked, or if no value of these types can be
-            # out of bounds.
+            # Facts with this signature are valid if bounds are not checked, or if these types cannot be out of bounds.
             if not check_bounds or all(shape.admits_whole_kinds for shape in schema.shapes):
                 valid.add(signature)
 
@@ -98,9 +97,9 @@ class _SimpleColumnReader:
     """A reader of simplecolumn, a format of other Mangle implementations (language reference, section 10.4).
 
     The first line is the number of predicates. A line ``name arity count`` for each predicate follows, and then the
-    arguments: predicate by predicate, column by column, one constant per line, in the notation of Mangle. A name may be
-    percent-encoded. Floats without a fraction are written like integers, so an integer is read as a float where
-    ``/float64`` is declared.
+    arguments: predicate by predicate, column by column, one Mangle constant per line. A name may be percent-encoded.
+    Floats without a fraction are written like integers, so an integer is read as a float where ``/float64`` is
+    declared.
     """
 
     def __init__(self, source: Source, limits: FileLimits, check_bounds: bool) -> None:
