@@ -177,7 +177,7 @@ async def test_server_facts_that_change_after_the_offer_count() -> None:
 
 
 def changed(domain: Domain, fact: Fact) -> Domain:
-    return domain.changed([fact], [], "another version")
+    return domain.with_facts([fact], [], "another version")
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def test_nobody_who_finds_nothing_out_knows_nothing(tmp_path: Path) -> None:
 
 def test_other_facts_are_another_domain_and_the_same_pack(tmp_path: Path) -> None:
     first = Domain.load(read_pack(folder(tmp_path)), generated=Said(file("a", 11), file("b", 2)))
-    second = first.changed([file("a", 1)], [file("a", 11)], "2")
-    third = second.changed([file("b", 20)], [file("b", 2)], "3")
+    second = first.with_facts([file("a", 1)], [file("a", 11)], "2")
+    third = second.with_facts([file("b", 20)], [file("b", 2)], "3")
     assert [tools(domain) for domain in (first, second, third)] == [["greet"], [], ["greet"]]
     assert [domain.facts_version for domain in (first, second, third)] == ["1", "2", "3"]
     assert first.digest == second.digest == third.digest == first.pack.digest
@@ -94,7 +94,7 @@ def test_what_follows_has_the_limit_of_loading(tmp_path: Path) -> None:
     text = "[limits]\nmax_base_facts = 20\n"
     domain = Domain.load(read_pack(folder(tmp_path, pack_dot_toml=text)), generated=Said())
     with pytest.raises(LimitError):
-        domain.changed([file(str(number), 11) for number in range(21)], [], "2")
+        domain.with_facts([file(str(number), 11) for number in range(21)], [], "2")
     assert tools(domain) == []
 
 
@@ -126,7 +126,7 @@ def test_facts_that_are_found_out_are_stated_nowhere_else(tmp_path: Path) -> Non
 def test_rules_may_derive_more_of_them(tmp_path: Path) -> None:
     pack = read_pack(folder(tmp_path, rules__b_dot_mg='file("derived", S) :- file("a", S).\n'))
     domain = Domain.load(pack, generated=Said(file("a", 11)))
-    domain = domain.changed([], [file("a", 11)], "2")
+    domain = domain.with_facts([], [file("a", 11)], "2")
     assert tools(domain) == []
 
 

@@ -198,7 +198,7 @@ class World:
         if key not in self.domains:
             loaded = self.domains.get((self.revision, frozenset())) or Domain.load(self.revision.pack)
             added = [Fact("flag", (flag,)) for flag in sorted(self.flags)]
-            self.domains[key] = loaded.changed(added, [], f"flags {sorted(self.flags)}") if added else loaded
+            self.domains[key] = loaded.with_facts(added, [], f"flags {sorted(self.flags)}") if added else loaded
         return self.domains[key]
 
     # --- oracles -----------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_an_edit_is_known_after_the_next_pass(tmp_path: Path) -> None:
         assert query(domain, "changed(Path, How)") == []
         repository.write({"pricing/tax.py": "from pricing import api\n"})
         looked = generated.run_pass("scan")
-        domain = domain.changed(looked.added, looked.removed, looked.version)
+        domain = domain.with_facts(looked.added, looked.removed, looked.version)
         generated.commit(looked)
         assert query(domain, "changed(Path, How)") == ['changed("pricing/tax.py","modified")']
         assert query(domain, 'imports_file("pricing/tax.py", File)') == [

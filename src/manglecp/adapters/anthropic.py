@@ -220,7 +220,7 @@ def _read_parts(message: dict[str, Any]) -> Iterator[conversation.ReplyPart]:
                 yield _read_call(block, is_provider_run=kind in _PROVIDER_BLOCKS)
             elif kind is not None and kind.endswith("_tool_result"):
                 yield _read_result(block, is_provider_run=True)
-            elif kind not in _OTHER_BLOCKS:  # an unknown block could be a call
+            elif kind not in _OTHER_BLOCKS:  # not skipped, because an unknown block could be a call
                 raise records.another_format("the type of the block is unknown", block)
 
 
@@ -271,7 +271,7 @@ def _read_result(block: dict[str, Any], *, is_provider_run: bool) -> conversatio
 
 
 def _read_found_tools(content: JSON) -> tuple[str, ...] | None:
-    """Return the names of the tools that a search found; None if it found none, or no search was made."""
+    """Return the names of the tools that a search found; None without a search, or if it found no tool."""
     if type(content) is dict and type(content.get("tool_references")) is list:
         content = content["tool_references"]
     if type(content) is not list:

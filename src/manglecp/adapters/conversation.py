@@ -124,7 +124,7 @@ class ChatMessage:
 
     @property
     def has_user_text(self) -> bool:
-        """Whether the user wrote anything other than reminders."""
+        """Whether the text of the user has more than reminders."""
         return self.author == "user" and any(_REMINDER.sub("", text).strip() for text in self.texts)
 
 
@@ -269,7 +269,7 @@ class Dialogue:
         self._dialect = dialect
         self._threads = Threads()
         self._thread: Thread | None = None  # the thread of the last request
-        self._last_offer: tuple[object, OfferedTools | None] = (None, None)  # cache key and value, see _offer()
+        self._last_offer: tuple[object, OfferedTools | None] = (None, None)  # the cache of _offer(): key and value
         self._line_transcript: _Transcript | None = None  # the transcript of messages on lines of their own
 
     @property
@@ -383,7 +383,7 @@ class Dialogue:
         tools = records.list_or_empty(request, "tools")
         if not tools:
             return None
-        key = (tools, bool(request.get("mcp_servers")))  # the only members that Dialect.offer() reads
+        key = (tools, bool(request.get("mcp_servers")))  # Dialect.offer() reads no other members
         if self._last_offer[0] != key:
             self._last_offer = (key, self._dialect.offer(request))
         return self._last_offer[1]

@@ -1,7 +1,7 @@
 """Logs of MCP: JSON-RPC messages between a client and a server, in the order of observation.
 
 A record is a message, a list of messages, or an object that a logger wrote, with the message in its member ``message``.
-MCP does not transport what the model read or whether it continued, so the evidence lacks both.
+MCP does not transport what the model read, and whether the model continued, so the evidence lacks both.
 
 Calls that overlap in time form one turn, which ends when no call is open. Client and server choose request ids
 independently, so both may have an open request with the same id: a response belongs to the latest such request.
@@ -40,10 +40,10 @@ class McpLog:
         self._line = 0
         self._open_requests: dict[str | int, list[_OpenRequest]] = {}  # requests without a response, by id
         self._open_call_count = 0
-        self._parts: list[conversation.ToolCall | conversation.CallResult] = []  # those of the current turn
+        self._parts: list[conversation.ToolCall | conversation.CallResult] = []  # calls and results of this turn
         self._cancelled_ids: set[str | int] = set()  # ids of cancelled calls whose response may still arrive
         self._suspended_ids: dict[bytes, list[str]] = {}  # ids of calls that wait for input, by _suspension_key()
-        self._catalogue: list[ToolDefinition] = []  # the pages received so far
+        self._catalogue: list[ToolDefinition] = []  # the tools on the pages received so far
         self._offer: conversation.OfferedTools | None = None
 
     def read(self, value: JSON, line: int) -> Iterator[conversation.ConversationEvent]:
@@ -121,7 +121,7 @@ class McpLog:
         elif method is None and request_id in self._cancelled_ids:
             self._cancelled_ids.discard(request_id)  # the late response to a cancelled call is ignored
         elif method is None:
-            self._parts.append(_read_result(call_id, message))  # the checks report a result without a call
+            self._parts.append(_read_result(call_id, message))  # reported later if it has no call
 
     def _cancel(self, params: dict[str, Any]) -> None:
         request_id = records.text_or_number(params, "requestId")

@@ -107,8 +107,8 @@ class Chunks:
                 delta = records.optional_object(choice, "delta") or {}
                 with faults_at("delta"):
                     self._texts.append(records.optional_text(delta, "content") or "")
-                    for n, piece in records.each_object(delta, "tool_calls"):
-                        with faults_at("tool_calls", n):
+                    for position, piece in records.each_object(delta, "tool_calls"):
+                        with faults_at("tool_calls", position):
                             self._add_call_piece(piece)
 
     def completion(self) -> dict[str, Any] | None:
@@ -138,10 +138,10 @@ class Chunks:
                 call["pieces"].append(records.optional_text(part, argument_member) or "")
 
 
-def refuse_calls(message: dict[str, Any] | None, i: int) -> None:
-    """Raise :class:`Fault` if choice ``i``, which is not the first, has calls: they would be lost."""
+def refuse_calls(message: dict[str, Any] | None, position: int) -> None:
+    """Raise :class:`Fault` if choice ``position``, which is not the first, has calls: they would be lost."""
     if message is not None and message.get("tool_calls"):
-        raise Fault("calls in a choice other than the first are not supported").inside("choices", i)
+        raise Fault("calls in a choice other than the first are not supported").inside("choices", position)
 
 
 _REPLY_MEMBERS: Final = frozenset({"content", "tool_calls", "function_call", "refusal", "audio"})
@@ -191,7 +191,7 @@ def _read_tool(definition: dict[str, Any]) -> ToolDefinition:
     return ToolDefinition(records.required_text(function, "name"), function.get("parameters", function.get("format")))
 
 
-_CALL_SUFFIX: Final = "_call"  # how the type of a call item ends
+_CALL_SUFFIX: Final = "_call"  # the end of the type of a call item
 _OUTPUT_SUFFIX: Final = "_call_output"
 _CLIENT_CALLS: Final = {
     "function_call": "function",
@@ -445,9 +445,9 @@ class OpenAILog(conversation.ExchangeLog):
             raise records.another_format("neither choices, nor output, nor an error", response)
 
     def _completion_reply(self, completion: conversation.Message) -> conversation.ConversationEvent:
-        (_, choice), *others = records.each_object(completion, "choices")
-        for i, other in others:
-            refuse_calls(records.optional_object(other, "message"), i)
+        (_, choice), *other_choices = records.each_object(completion, "choices")
+        for position, other_choice in other_choices:
+            refuse_calls(records.optional_object(other_choice, "message"), position)
         with faults_at("choices", 0):
             message = records.require_object(choice.get("message"), "message")
             with faults_at("message"):

@@ -1,6 +1,6 @@
 """OpenTelemetry traces of generative AI: spans with ``gen_ai.*`` attributes, in OTLP JSON.
 
-A record is an object with ``resourceSpans`` or ``resourceLogs``. Spans are not ordered in such files, so they are
+A record is an object with ``resourceSpans`` or ``resourceLogs``. Spans are not ordered in such files, so spans are
 sorted by their start when the log ends. Two kinds of spans are read, by ``gen_ai.operation.name``:
 
 * a request to a model. ``gen_ai.input.messages`` and ``gen_ai.output.messages``, which are values or JSON texts, are
@@ -109,7 +109,7 @@ class OtelLog:
             with faults_at(*path):
                 if (span_id := optional_text(log, "spanId")) is not None:
                     self._details.setdefault(span_id, {}).update(_read_attributes(log))
-        yield from ()  # spans are not ordered, so all events are emitted at the end
+        yield from ()  # no event yet: spans are not ordered, so finish() emits all events
 
     def finish(self) -> Iterator[ConversationEvent]:
         self._spans.sort(key=lambda span: (span.start, span.id))

@@ -31,7 +31,7 @@ class ToolDefinition:
     name: str
     schema: JSON
     kind: str = "function"
-    is_deferred: bool = False  # the model sees it only after a tool search
+    is_deferred: bool = False  # whether the model sees the tool only after a tool search
     callers: tuple[str, ...] | None = None  # the permitted callers ("direct" is the model); None if not restricted
     examples: tuple[JSON, ...] = ()
     aliases: tuple[str, ...] = ()  # other names under which the tool is called

@@ -143,7 +143,7 @@ def _documents(log: bytes | str | Iterable[bytes | str], reader: TurnAssembler |
         damage = LogError.at(line, fault)
     try:
         yield from reader.finish()
-    except Fault as fault:  # report the first damage
+    except Fault as fault:  # raised only if there was no earlier damage
         damage = damage or LogError.at(line, fault)
     if damage is not None:
         raise damage

@@ -42,7 +42,7 @@ class ToolSearch:
 class _Request:
     call: conversation.ToolCall
     search: ToolSearch | None  # the search that found the called tool
-    iteration: int  # which reply of the turn made the call, from 1
+    iteration: int  # the number of the reply that made the call, from 1 in each turn
 
 
 @dataclass(slots=True)
@@ -342,7 +342,7 @@ class TurnAssembler:
 
     def _add_result(self, thread: _Thread, turn: TurnEvidence, result: conversation.CallResult) -> None:
         if any((result.id, result.status, result.payload) == (r.id, r.status, r.payload) for r in turn.results):
-            return  # a repeated result
+            return  # a repetition of an earlier result
         turn.results.append(result)
         if result.tools is not None:
             search = ToolSearch(thread.queries.get(result.id, ""), result.tools)

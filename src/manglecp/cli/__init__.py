@@ -104,8 +104,8 @@ class _Verbs(click.Group):
             formatter.write(f"{heading}:\n")
             for verb in verbs:
                 formatter.write(f"  {verb:<{width}}  {VERBS[verb]}\n")
-        others = f"Also {' '.join(verb for verb in VERBS if verb not in grouped_verbs)}."
-        formatter.write(f"{fill(others, 79, break_on_hyphens=False)}\n")
+        other_verbs = f"Also {' '.join(verb for verb in VERBS if verb not in grouped_verbs)}."
+        formatter.write(f"{fill(other_verbs, 79, break_on_hyphens=False)}\n")
         formatter.write("manglecp COMMAND -h describes a command.\n")
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -30,9 +30,9 @@ from manglecp.cli.options import (
 from manglecp.cli.output import GeneratorProgress, ProgressLine, count, report, write_lines
 from manglecp.mangle import MangleError, Program
 
-_MAX_NAMES: Final = 16  # the number of tools that one why-not request may name
+_MAX_NAMES: Final = 16  # the most tools that one why-not request may name
 _FILE_OR_PACK: Final = click.Path(exists=True, allow_dash=True)
-_FILE_OR_PACK.name = "file"  # what click names the argument in errors, instead of "path"
+_FILE_OR_PACK.name = "file"  # the name of the argument in errors of click, instead of "path"
 
 
 @click.command("check")
@@ -58,7 +58,7 @@ def command(files: tuple[str, ...], runtime: RuntimeOptions, strict: bool, direc
     if (runtime.pack_params or direct is not None) and not folders:
         raise click.UsageError(f"{'--set' if runtime.pack_params else '--direct'} is for packs")
     result = _check_pack(folders[0], runtime, direct) if folders else _check_files(files)
-    error_count = sum(d.severity == "error" for d in result.diagnostics)
+    error_count = sum(each.severity == "error" for each in result.diagnostics)
     is_ok = not error_count and not (strict and result.diagnostics)
     if as_json:
         document = {"ok": is_ok, **result.pack_id, "diagnostics": list(map(_as_json, result.diagnostics))}
@@ -83,7 +83,7 @@ class _Result(NamedTuple):
     summary: str  # what was checked, such as "2 files, 3 rules, 1 fact"
     diagnostics: Sequence[Diagnostic]
     pack_id: dict[str, Any]  # name, version, digest and secrets, for the JSON document; empty without a valid pack
-    egress: Mapping[str, Sequence[str]] = MappingProxyType({})  # the destinations of each function that has some
+    egress: Mapping[str, Sequence[str]] = MappingProxyType({})  # by function: its destinations, unless it has none
 
 
 def _check_files(files: tuple[str, ...]) -> _Result:
@@ -106,7 +106,7 @@ def _check_pack(folder: str, options: RuntimeOptions, direct: str | None) -> _Re
     if direct is not None:
         diagnostics = (*diagnostics, *_unlisted_tools(domain, direct))
     spans = (rule.head.span for rule in domain.program.rules)
-    # Rules of the kernel have another source, and do not count.
+    # Rules of the kernel have another source, and are not counted.
     rule_count = sum(span is not None and span.source in domain.pack.sources for span in spans)
     parts = [(rule_count, "rule"), (len(domain.pack.actions), "action"), (len(domain.pack.skills), "skill")]
     if domain.pack.generators:
@@ -130,8 +130,8 @@ def _unlisted_tools(domain: intent.Domain, name: str) -> Iterator[Diagnostic]:
     from manglecp.wire.messages import UNSET
 
     tools = sorted({str(row[0]) for row in domain.base.evaluate([], now=time.time_ns()).rows(("macro", 2))})
-    for first in range(0, len(tools), _MAX_NAMES):
-        names = tools[first : first + _MAX_NAMES]
+    for start in range(0, len(tools), _MAX_NAMES):
+        names = tools[start : start + _MAX_NAMES]
         payload = {"intent": {"name": name}, "options": {"include_proof_hints": True, "x-why_not": names}}
         try:
             request = intent.request_message("intent_request", payload, domain.pack, "check")
@@ -143,8 +143,8 @@ def _unlisted_tools(domain: intent.Domain, name: str) -> Iterator[Diagnostic]:
         for why_not in () if hints is UNSET else hints.why_not or ():
             facts = next(iter(why_not.would_unlock), ())
             if facts:
-                needed = " and ".join(map(fact_text, facts))
-                message = f"{why_not.tool} is not listed in direct mode: it needs facts of the client, such as {needed}"
+                texts = " and ".join(map(fact_text, facts))
+                message = f"{why_not.tool} is not listed in direct mode: it needs facts of the client, such as {texts}"
                 yield Diagnostic("direct", message, severity="warning")
 
 

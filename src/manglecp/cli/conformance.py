@@ -72,7 +72,7 @@ def command(
 
 
 def _lines(report: conformance.Report) -> list[str]:
-    """Return the report; if the server never responded, with one sentence in place of the untested requirements."""
+    """Return the report; of a server that never responded, a sentence in place of the untested requirements."""
     lines = report.lines()
     if report.of("passed") or not any("the server did not answer" in row.reasons for row in report.rows):
         return lines

@@ -12,7 +12,7 @@ from manglecp.cli.options import PACK_OPTIONS, IntentOptions, intent_option, int
 from manglecp.cli.output import write_lines
 from manglecp.cli.target import TargetOptions, target_argument, target_options
 
-if TYPE_CHECKING:  # the command line is checked before these packages are loaded
+if TYPE_CHECKING:  # loaded only after the check of the command line
     from manglecp.client import Client
     from manglecp.wire.messages import DecideResult
 

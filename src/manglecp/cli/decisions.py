@@ -48,11 +48,11 @@ def list_(limit: int, as_json: bool, location: str | None, store_key: bytes | No
     from manglecp.invoke import record_document
 
     with options.open_existing_store(location, store_key) as store, store.read_transaction() as tx:
-        found = [(stored, _details(store, stored)) for stored in store.decisions.newest(tx, limit, **filters)]
+        records = [(stored, _details(store, stored)) for stored in store.decisions.newest(tx, limit, **filters)]
     if not as_json:
-        write_lines(table(_COLUMNS, map(_row, found), empty="No such decisions."))
+        write_lines(table(_COLUMNS, map(_row, records), empty="No such decisions."))
         return
-    for stored, details in found:
+    for stored, details in records:
         document = record_document(stored, details if not isinstance(details, str) else None)
         document.pop("inputs", None)
         write_lines([json_text(document)])
@@ -172,8 +172,8 @@ def _details(store: Store, stored: StoredDecision) -> DecisionDetails | str:
         return str(error)
 
 
-def _row(found: tuple[StoredDecision, DecisionDetails | str]) -> tuple[str, ...]:
-    stored, details = found
+def _row(record: tuple[StoredDecision, DecisionDetails | str]) -> tuple[str, ...]:
+    stored, details = record
     reason = "(sealed)" if isinstance(details, str) else next(iter((*details.reasons, *details.public_reasons)), "-")
     time_text = instant_text(stored.at_ms * 1_000_000)
     return (stored.id, stored.verdict, stored.operation, stored.tool or "-", stored.principal, time_text, reason)

@@ -13,7 +13,7 @@ from manglecp.cli.output import write_lines
 @click.command("doctor")
 @document_option
 def command(as_json: bool) -> None:
-    """Print which mechanisms of the sandbox work here, for this user, and what enables the missing ones.
+    """Print which mechanisms of the sandbox work on this machine for this user, and what enables the missing ones.
 
     The exit status is 1 if a profile is incomplete. Hosts of such a profile start only with --degrade.
     """

@@ -25,8 +25,8 @@ class InvalidFile(Exception):
         self.line = line
 
     def as_json(self) -> dict[str, Any]:
-        place = {} if self.line is None else {"line": self.line}
-        return {"result": "invalid", **place, "path": self.path, "message": self.message}
+        line = {} if self.line is None else {"line": self.line}
+        return {"result": "invalid", **line, "path": self.path, "message": self.message}
 
 
 def report_error(error: Exception, *, as_json: bool) -> int:

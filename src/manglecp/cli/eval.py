@@ -136,9 +136,9 @@ def _explain(result: Result, fact: str, alternatives: bool) -> _Output:
         minimal_sets = result.explainer.alternatives(fact)
         candidates = (result.explainer.explain(fact, using=facts) for facts in minimal_sets.sets)
         proofs = [candidate for candidate in candidates if candidate is not None]
-        document |= {"alternatives": [other.as_json()["proof"] for other in proofs], "complete": minimal_sets.complete}
+        document |= {"alternatives": [proof.as_json()["proof"] for proof in proofs], "complete": minimal_sets.complete}
         note = "" if minimal_sets.complete else "\nthere may be other proofs\n"
-        text = "\n".join(other.text() for other in proofs) + note
+        text = "\n".join(proof.text() for proof in proofs) + note
     return _Output(text, document)
 
 

@@ -91,7 +91,7 @@ def _evaluation_time(context: click.Context, parameter: click.Parameter, text: s
     if ns is None:
         example = "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00"
         raise click.BadParameter(f"{text!r} is not a time such as {example}.", context, parameter)
-    if not mangle.INT_MIN < ns < mangle.INT_MAX:  # both ends stand for infinity
+    if not mangle.INT_MIN < ns < mangle.INT_MAX:  # the two limits stand for infinity
         message = f"{text!r} is out of range: use a time between 1677-09-21 and 2262-04-11."
         raise click.BadParameter(message, context, parameter)
     return ns

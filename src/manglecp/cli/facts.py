@@ -79,10 +79,10 @@ async def _push_locally(
 ) -> messages.FactsResult:
     operator = Identity("local", frozenset({invoke.PUSH_FACTS}), "local")
     with closing(runtime.open_store()) as store:
-        async with invoke.PackRuntime.open(runtime.for_pack(folder), store) as opened:
-            if opened.facts is None:
+        async with invoke.PackRuntime.open(runtime.for_pack(folder), store) as pack:
+            if pack.facts is None:
                 raise click.UsageError("pack.toml declares no source: write [facts.NAME] push = true")
-            return await asyncio.to_thread(opened.facts.push, source, facts, operator)
+            return await asyncio.to_thread(pack.facts.push, source, facts, operator)
 
 
 def _read_facts(file: str) -> str | list[Any]:
@@ -106,10 +106,10 @@ def _read_facts(file: str) -> str | list[Any]:
 def list_(as_json: bool, location: str | None, store_key: bytes | None) -> None:
     """List the sources of a store.
 
-    The age is that of the last push or successful poll; the error is that of the last poll.
+    AGE is the time since the last push or successful poll; ERROR is the error of the last poll.
     """
     with open_existing_store(location, store_key) as store, store.read_transaction() as tx:
-        stored = [
+        stored_sources = [
             (pack, row) for pack in store.fact_sources.packs(tx) for row in store.fact_sources.list(tx, pack).values()
         ]
     now_ms = time.time_ns() // 1_000_000
@@ -120,8 +120,8 @@ def list_(as_json: bool, location: str | None, store_key: bytes | None) -> None:
             row.principal or "-",
             row.error or "-",
         )
-        for pack, row in stored
+        for pack, row in stored_sources
     ]
     headings = ("PACK", "SOURCE", "VERSION", "FACTS", "AGE", "BY", "ERROR")
-    documents = [{"pack": pack, **row._asdict()} for pack, row in stored]
+    documents = [{"pack": pack, **row._asdict()} for pack, row in stored_sources]
     print_result(documents, table(headings, rows, empty="No pack of this store has a source."), as_json=as_json)

@@ -46,7 +46,7 @@ def option_group(name: str, make: Callable[..., Any], *options: Callable[[Any], 
     """Return a decorator that adds options to a verb and passes their values as one argument: ``name=make(...)``."""
     add_options = combine(*options)
 
-    def placeholder() -> None: ...  # click stores the parameters on the decorated function
+    def placeholder() -> None: ...  # click stores the parameters of the options on a function
 
     members = [parameter.name for parameter in getattr(add_options(placeholder), "__click_params__", ())]
 

@@ -94,9 +94,9 @@ class GoalRun:
         document = {"ok": result.reason.exit_code == 0, **members, "ds_state": toolhost.full_state(result.state)}
         slots = sorted(result.state.items())
         lines = [f"DS{slot}: {escape_invisible(artifact.content_json)}" for slot, artifact in slots]
-        end = f"{result.reason} after {count(result.steps, 'step')}"
-        check = f"verify the log with: manglecp run-log verify {shlex.quote(str(file))} --head {log.head}"
-        print_result(document, [*lines, end, check], as_json=self.as_json)
+        summary = f"{result.reason} after {count(result.steps, 'step')}"
+        advice = f"verify the log with: manglecp run-log verify {shlex.quote(str(file))} --head {log.head}"
+        print_result(document, [*lines, summary, advice], as_json=self.as_json)
         return result.reason.exit_code
 
     def _selector(self) -> runner.Selector:
@@ -113,12 +113,12 @@ class GoalRun:
             return _pick_at_terminal if self.autopilot is None else runner.FirstFit()
         try:
             program, *arguments = shlex.split(self.policy)
-        except ValueError as error:  # an unclosed quote, or no words
+        except ValueError as error:  # the text has an unclosed quote, or no word
             raise click.UsageError(f"--policy: {error}.") from None
-        found = shutil.which(program)
-        if found is None:
+        program_path = shutil.which(program)
+        if program_path is None:
             raise click.UsageError(f"--policy: there is no program {program!r}.")
-        path = os.path.abspath(found)  # noqa: PTH100 - resolve() would leave a virtual environment
+        path = os.path.abspath(program_path)  # noqa: PTH100 - resolve() would leave a virtual environment
         env = {name: os.environ[name] for name in self.policy_env if name in os.environ}
         limits = runner.PolicyLimits(seconds=self.policy_timeout)
         policy = runner.ExternalPolicy([path, *arguments], {path}, compatible=True, env=env, limits=limits)
@@ -138,9 +138,9 @@ class GoalRun:
     async def _open_target(
         self, stack: AsyncExitStack, request: runner.RunRequest, run_id: str, max_effects: int
     ) -> tuple[list[MenuAction], runner.Execute]:
-        """Return the actions of the target, and the function that executes one of them."""
-        first, *rest = self.target
-        is_pack = not rest and Path(first).is_dir()
+        """Return the actions of the target, and the function that executes an action."""
+        first, *other_words = self.target
+        is_pack = not other_words and Path(first).is_dir()
         if not is_pack and self.intent is not None:
             raise click.UsageError("--intent is for a pack, whose rules prove its tools.")
         if is_pack and self.allow:
@@ -149,7 +149,7 @@ class GoalRun:
             )
         if is_pack:
             return await self._open_pack(stack, Path(first))
-        is_command = rest or (not first.endswith(".py") and shutil.which(first) is not None)
+        is_command = other_words or (not first.endswith(".py") and shutil.which(first) is not None)
         list_actions = self._list_command if is_command else self._list_plugin
         command, document, plugin_digest = await asyncio.to_thread(list_actions)
         plugin = toolhost.ServedPlugin(toolhost.read_catalogue(document), command)
@@ -178,7 +178,7 @@ class GoalRun:
 
     def _list_command(self) -> tuple[HostCommand, bytes, str]:
         """Return the values of :meth:`_list_plugin` for the command of another toolhost."""
-        position = max(len(self.target) - 1, 1)  # where --list or --serve goes: before the last word, the plugin
+        position = max(len(self.target) - 1, 1)  # --list and --serve are inserted before the last word
         before, after = self.target[:position], self.target[position:]
         settings = {name: value for name, value in os.environ.items() if name.startswith("MACHINA_")}
         environ = {**HostCommand.inherited(os.environ), **settings}
@@ -201,7 +201,7 @@ class GoalRun:
         return False
 
     async def _open_pack(self, stack: AsyncExitStack, folder: Path) -> tuple[list[MenuAction], runner.Execute]:
-        """Return the actions of tier 0 and the proven tools as the menu, and the function that executes one of them."""
+        """Return the actions of tier 0 and the proven tools as the menu, and the function that executes an entry."""
         options, identity = self.runtime.for_pack(folder), self.caller.identity
         payload = self.inputs.payload(self.intent or "")
         clock = clock_starting_at(payload["eval_time"])
@@ -220,7 +220,7 @@ class GoalRun:
         safe_actions = [action for action in pack.actions.values() if action.tier == toolhost.SAFE]
         entries = [(action.aid, action.name, action.input_schema) for action in safe_actions]
         entries += [(aid, tool.name, tool.input_schema or {}) for aid, tool in tools.items()]
-        tags = frozenset({runner.META_TAG})  # fits every goal: a pack does not describe the tags of its actions
+        tags = frozenset({runner.META_TAG})  # for every goal: actions of a pack have no tags
         menu = [MenuAction(aid, name, tags, inputs_schema=schema) for aid, name, schema in entries]
 
         async def execute(aid: str, inputs: dict[str, Any], state: Slots) -> ActionOutcome:
@@ -262,14 +262,14 @@ class _PrintingLog:
             lines = [f"{number}refused selection: {payload['why']}"]
         elif event == "selector_chosen" and self.why:
             lines = [f"     {line}" for line in payload.get("why", "").splitlines()]
-        if self.as_json:  # standard output has only the document
+        if self.as_json:  # standard output is for the document alone
             print_stderr(*lines)
         else:
             write_lines(map(escape_invisible, lines))
 
 
 def _pick_at_terminal(situation: runner.Situation) -> runner.Selection:
-    """Print the menu; prompt for an entry, and for the required inputs of the entry that the run lacks."""
+    """Print the menu; prompt for an entry, and for each input that the entry requires and the run does not have."""
     entries = situation.menu.entries
     print_stderr(*columns([(entry.sid, entry.action.aid, entry.action.name) for entry in entries]))
     answer = click.prompt("Number (? asks the supervisor, Enter ends)", default="", show_default=False, err=True)

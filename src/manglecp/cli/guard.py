@@ -75,7 +75,7 @@ def install(file: Path, yes: bool, rules: Path | None, enforce: bool, shadow: bo
     relays = {}
     for name in servers:
         entry = config.entries[name]
-        before = entry.relay or next((e.relay for e in config.entries.values() if e.relay), None) or RelayOptions()
+        before = entry.relay or next(filter(None, (each.relay for each in config.entries.values())), RelayOptions())
         relays[name] = RelayOptions(rules or before.rules, enforce or (before.enforce and not shadow))
     text, config_changes = config.render(relays)
     _print_tools({name: servers[name] for name in config.entries if name in servers}, instructions)
@@ -195,23 +195,23 @@ def report(file: Path, page: Path | None, as_json: bool) -> None:
     if not path.exists():
         raise click.ClickException(f"no call was recorded: there is no store {path}")
     with open_existing_store(str(path)) as store:
-        found = read_report(store, principal_name(config.path), lock.servers)
+        call_report = read_report(store, principal_name(config.path), lock.servers)
     if page is not None:
         rules = next((entry.relay.rules for entry in config.entries.values() if entry.relay), None)
         domain = _call_or_exit(load_guard_domain, config.path, lock.servers, rules)
-        write_file(page, [found.page(domain).encode(errors="backslashreplace")])
+        write_file(page, [call_report.page(domain).encode(errors="backslashreplace")])
     rows = [
         (
             f"{row.server}.{row.tool}",
             *(row.verdict, row.mode, f"{row.calls:,}", f"{row.approved:,}", f"{row.failed:,}"),
             *(row.reason or "-", (row.examples or ["-"])[0]),
         )
-        for row in found.rows
+        for row in call_report.rows
     ]
     headings = ("TOOL", "VERDICT", "MODE", "CALLS", "APPROVED", "FAILED", "REASON", "EXAMPLE")
-    proposals = ["", "Rules to begin with (a file *.mg in the folder of --rules):", *found.proposals]
-    lines = [*table(headings, rows, empty="No call was recorded."), *(proposals if found.proposals else ())]
-    print_result(found.document(), lines, as_json=as_json)
+    proposals = ["", "Rules to begin with (a file *.mg in the folder of --rules):", *call_report.proposals]
+    lines = [*table(headings, rows, empty="No call was recorded."), *(proposals if call_report.proposals else ())]
+    print_result(call_report.document(), lines, as_json=as_json)
 
 
 def _read_config(file: Path) -> HostConfig:
@@ -234,7 +234,7 @@ def _call_or_exit(function: Any, *arguments: Any) -> Any:
 def _list_servers(
     config: HostConfig, lock: Lock, names: set[str], *, yes: bool
 ) -> tuple[Servers, dict[str, str], list[str]]:
-    """Return the pins of all servers, with new pins for those in ``names``, and the problems of pinning."""
+    """Start the servers in ``names``. Return pins and instructions of all servers, and the problems of pinning."""
     from manglecp.guard import GuardError, pin as pin_tools, read_listing
 
     if unknown := sorted(names.difference(lock.servers)):
@@ -250,8 +250,8 @@ def _list_servers(
         except GuardError as error:
             problems.append(f"not guarded: {error}" if name not in servers else f"not read: {error}")
             continue
-        servers[name], found = pin_tools(listing.tools, servers.get(name, {}))
-        problems += [f"not pinned: {name}.{problem}" for problem in found]
+        servers[name], tool_problems = pin_tools(listing.tools, servers.get(name, {}))
+        problems += [f"not pinned: {name}.{problem}" for problem in tool_problems]
         instructions.pop(name, None)
         if listing.instructions is not None:
             if (invisible := find_invisible(listing.instructions, running=True)) is not None:

@@ -122,7 +122,7 @@ def _check_log(log: str, log_format: str, policy: str | None, strict: bool, as_j
             name = f"turn {turn['number']} (line {turn['line']})"
             try:
                 judgement = _judge(document, name)
-            except InvalidFile as error:  # the other turns are judged nevertheless
+            except InvalidFile as error:  # the remaining turns are judged nevertheless
                 verdict_counts["invalid"] += 1
                 print_stderr(f"error: {error}")
                 yield json_text({**turn, **error.as_json()}) if as_json else f"{name}: invalid"
@@ -205,7 +205,7 @@ def _read_turns(log: str, log_format: str, policy: str | None, strict: bool) -> 
 
 
 def _load_policy(name: str | None) -> tuple[Any, str | None]:
-    """Return a policy package and its pinned digest, or the object in a JSON file and None, or None twice."""
+    """Return a policy package and its pinned digest; of a JSON file, its object and None; by default, None and None."""
     if name is None:
         return None, None
     if name == TRANSCRIPT and not Path(name).exists():

@@ -33,10 +33,10 @@ from manglecp.store import RunState, StoreError
 from manglecp.wire import WireError, encode, messages, read_instant
 
 _POLL_SECONDS: Final = 1.0  # between polls for a run that an earlier call began
-_MAX_HOST_LINES: Final = 20  # how many of the last lines of a failed call are shown
+_MAX_HOST_LINES: Final = 20  # the last lines of a failed call that are shown
 _FOLDER_ERROR: Final = re.compile(r"\[Errno (?:2|13|30)\]")  # ENOENT, EACCES, EROFS
 _NOT_VALID_NOW: Final = frozenset({"macro_expired", "x-macro_not_yet_valid"})
-_MAX_SKEW_NS: Final = 60_000_000_000  # clocks that differ by less are taken as equal
+_MAX_SKEW_NS: Final = 60_000_000_000  # a smaller difference of two clocks is ignored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ async def call_locally(folder: Path, request: CallRequest, options: TargetOption
 
 
 def local_approval_options(runtime: RuntimeOptions, clock: Callable[[], int]) -> str | None:
-    """Return the options of ``manglecp approvals``; None if another process cannot use its store or clock."""
+    """Return the options of ``manglecp approvals``; None if another process cannot use the store, or the clock."""
     if runtime.location == ":memory:" or abs(clock() - time.time_ns()) > _MAX_SKEW_NS:
         return None
     return runtime.store_words
@@ -143,7 +143,7 @@ class LocalSession:
         return await self._invoker.offers.evaluate(request, self._identity)
 
     async def invoke(self, tool: messages.MacroTool) -> messages.InvokeResult:
-        """Invoke the tool; if it needs approval, settle that, and invoke the tool again with the approval."""
+        """Invoke the tool; if an approval is needed, have it decided, and invoke the tool again with the approval."""
         payload: dict[str, Any] = {"macro_id": tool.macro_id, "args": decode_arguments(self._request.args, tool)}
         if self._request.request_key is not None:
             payload["x-request_key"] = self._request.request_key
@@ -178,7 +178,7 @@ class LocalSession:
         key = self._request.request_key
         while key is not None:
             await asyncio.sleep(_POLL_SECONDS)
-            with contextlib.suppress(StoreError):  # the next poll retries
+            with contextlib.suppress(StoreError):  # the next poll repeats the read
                 with self._packs.store.read_transaction() as tx:
                     run = self._packs.store.runs.by_key(tx, self._identity.name, key)
                 if run is not None and run.state == RunState.RUNNING:
@@ -186,7 +186,7 @@ class LocalSession:
 
 
 class NotProven(WireError):
-    """The error of a tool that is not proven. ``proven`` are the names of proven tools, ``why`` lines with reasons."""
+    """The requested tool is not proven. ``proven`` are the names of proven tools, ``why`` lines with reasons."""
 
     def __init__(
         self, request: CallRequest, proven: Sequence[str], hints: messages.ProofHints | messages.UnsetType
@@ -262,8 +262,8 @@ def print_response(
     if isinstance(response, messages.InvokeResult):
         write_lines(tool_text.styled(tool_text.answer_lines(response), bold()))
         return
-    why = response.why if isinstance(response, NotProven) else ()
-    print_stderr(*tool_text.failure_lines(response, host_lines), *tool_text.missing_fact_lines(response), *why)
+    reasons = response.why if isinstance(response, NotProven) else ()
+    print_stderr(*tool_text.failure_lines(response, host_lines), *tool_text.missing_fact_lines(response), *reasons)
     print_stderr(*approval_lines(response, approval_options), *_missing_argument_lines(response))
     if not has_workspace and any(_FOLDER_ERROR.search(line) for line in host_lines):
         print_stderr("  the run has no workspace: give one with --workspace DIR")
@@ -319,8 +319,8 @@ def _explain_validity(error: WireError, eval_time: str) -> WireError:
     """Add the reason to the error of a tool that was proven for another time than the server's clock."""
     if error.code not in _NOT_VALID_NOW or abs(read_instant(eval_time) - time.time_ns()) < _MAX_SKEW_NS:
         return error
-    why = f"it was proven for {eval_time}, and an invocation is proven again at the server's clock: leave --now out"
-    return WireError(error.code, f"{error.message}; {why}, or use facts without a recorded time", error.details)
+    reason = f"it was proven for {eval_time}, and an invocation is proven again at the server's clock: leave --now out"
+    return WireError(error.code, f"{error.message}; {reason}, or use facts without a recorded time", error.details)
 
 
 async def _prove_at_server(client: Client, request: CallRequest) -> Tool:

@@ -1,7 +1,7 @@
 """``manglecp issue``: issue memory from the command line.
 
-Exit status: 0 done, 1 refused (by the state of the memory, a lease or the evidence, nothing to claim, an audit with
-findings), 2 the command line or a file is wrong.
+Exit status: 0 done; 1 refused by the state of the memory, a lease or the evidence, nothing to claim, or a difference
+found by verify; 2 the command line or a file is wrong.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def list_(status: str | None, label: str | None, assignee: str | None, as_of: in
 def ready(as_of: int | None, issues: IssueOptions) -> None:
     """Print the issues that can be claimed, in the order of claiming.
 
-    They are open, or their lease has expired, and they depend on no open issue.
+    Such an issue is open, or its lease has expired, and it depends on no open issue.
     """
     with issues.view(as_of) as view:
         issues.print_list(view.ready())

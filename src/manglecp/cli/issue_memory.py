@@ -1,4 +1,4 @@
-"""What the verbs of ``manglecp issue`` share: options, the location of the memory, and the gate before a change."""
+"""Options, the location of the memory, and the gate before a change: shared by the verbs of ``manglecp issue``."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def _locate(db: str | None, *, create: bool) -> str | Path:
         if not create and not path.exists():
             raise click.UsageError(f"there is no issue memory {click.format_filename(path)}")
     else:
-        here = Path.cwd()
-        candidates = [folder / DEFAULT_PATH for folder in (here, *here.parents)]
+        working_folder = Path.cwd()
+        candidates = [folder / DEFAULT_PATH for folder in (working_folder, *working_folder.parents)]
         path = next(filter(Path.is_file, candidates), candidates[0])
         if not create and not path.exists():
             remedy = "create one with `manglecp issue add`, or give --db"
@@ -112,7 +112,7 @@ def _locate(db: str | None, *, create: bool) -> str | Path:
 
 
 def _new_id() -> str:
-    """Return an id of eight random characters, one of about 10^12; the memory retries if the id is taken."""
+    """Return one of about 10^12 random ids of eight characters; the memory requests another one if the id is taken."""
     return "i-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(8))
 
 
@@ -179,8 +179,8 @@ def _active_digest(active_policy: str | None, pin_file: Path | None) -> str:
     try:
         pin = load_pin(pin_file)
     except PolicyError as error:
-        raise click.UsageError("\n".join(f"{d.place}: {d.message}" for d in error.diagnostics)) from None
-    assert pin is not None  # None only for a missing file, which EXISTING_FILE refuses
+        raise click.UsageError("\n".join(f"{each.place}: {each.message}" for each in error.diagnostics)) from None
+    assert pin is not None  # a missing file, whose pin is None, is refused by EXISTING_FILE
     return pin.package.digests["mutation"]
 
 
@@ -194,7 +194,7 @@ def _authorise(evidence_file: str, active_digest: str) -> MutationReady:
         raise click.UsageError(f"{source_name(evidence_file)}: {error}") from None
     except TurnBlocked as blocked:
         for finding in blocked.findings:
-            place = f"{finding.failure.name} at {finding.where}"
-            print_stderr(f"  {place}: {finding.message}; {finding.failure.remedy}")
-        why = "the evidence does not prove the change" if blocked.findings else "the turn requests no mutation"
-        fail(f"error[blocked]: {blocked.state.title} is not reached: {why}")
+            failure_text = f"{finding.failure.name} at {finding.where}"
+            print_stderr(f"  {failure_text}: {finding.message}; {finding.failure.remedy}")
+        reason = "the evidence does not prove the change" if blocked.findings else "the turn requests no mutation"
+        fail(f"error[blocked]: {blocked.state.title} is not reached: {reason}")

@@ -59,10 +59,9 @@ def serve(
     It is served on the standard streams, or with --http on an address. The host sees the tools declare_intent, invoke
     and explain. With --direct it sees the tools that are proven for one intent without facts of the client.
 
-    On the standard streams the caller is --as NAME, by default the local user, here without explain_policy: the model
-    reads public reasons only, unless --permission explain_policy is given. With --http each request needs an
-    access token if --tokens or --jwt-issuer is given. A server at a URL is used with --token, and only on the standard
-    streams.
+    On the standard streams the caller is --as NAME, by default the local user. The model reads only public reasons,
+    unless --permission explain_policy is given. With --http each request needs an access token if --tokens or
+    --jwt-issuer is given. A server at a URL is used with --token, and only on the standard streams.
     """
     auth_required = auth.tokens is not None or auth.jwt is not None
     if address is None and auth_required:
@@ -109,12 +108,12 @@ async def _serve_pack(
             await core.revisions.wait_until_loaded()
             if address is None:
                 source = PackSource(core, runtime.store_words, attested)
-                # A model reads the explanations: it gets the public reasons, unless explain_policy is passed.
+                # A model reads the explanations, so it gets only the public reasons, unless explain_policy is passed.
                 permissions = frozenset(options.caller.permissions)
                 identity = options.caller.identity._replace(permissions=permissions)
                 await _serve_stdio(source, McpOptions(identity, direct))
                 return
-            source = PackSource(core, "", attested)  # clients elsewhere do not learn where the store is
+            source = PackSource(core, "", attested)  # "": remote clients do not learn the location of the store
             mcp_options = McpOptions(ANONYMOUS, direct)
             server = await _make_server(source, options.caller.identity, mcp_options)
             with bind_socket(*address) as listen_socket:

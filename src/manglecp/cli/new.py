@@ -22,7 +22,7 @@ def command(pack: Path) -> None:
     try:
         files = write_scaffold(pack)
     except PackError as error:
-        messages = (f"{d.message}; {d.fix}" if d.fix else d.message for d in error.diagnostics)
+        messages = (f"{each.message}; {each.fix}" if each.fix else each.message for each in error.diagnostics)
         raise VerbError("; ".join(messages)) from None
     folder = click.format_filename(pack)
     write_lines(f"{folder}/{file}" for file in files)

@@ -99,7 +99,7 @@ def read_head(option: str, text: str) -> Head:
     from manglecp.base.hash_chain import Head  # imported late, because it loads msgspec
 
     number, colon, row_hash = text.partition(":")
-    if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:  # 18 digits fit into 64 bits
+    if not colon or not number.isascii() or not number.isdecimal() or len(number) > 18:  # 18 digits always fit 64 bits
         raise click.UsageError(f"{option} takes a number and a hash, such as 12:sha256:4f53…")
     return Head(int(number), row_hash)
 
@@ -262,7 +262,7 @@ set_option: Final = option(
 
 
 def _parse_destinations(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    from manglecp.base.destination import canonical_destinations  # imported late, because it is rarely needed
+    from manglecp.base.destination import canonical_destinations  # imported late: the option is rare
 
     try:
         return canonical_destinations(texts)

@@ -62,12 +62,12 @@ def _write(texts: Iterable[str]) -> None:
         return
     out = sys.stdout.buffer
     try:
-        out.writelines(text.encode(errors="surrogateescape") for text in texts)  # file names may be any bytes
+        out.writelines(text.encode(errors="surrogateescape") for text in texts)  # a file name may have any bytes
         out.flush()
-    except BrokenPipeError:  # the reader is gone; the exit status of the verb does not change
+    except BrokenPipeError:  # the reader has closed the pipe; the exit status of the verb does not change
         _discard_output()
     except OSError as error:
-        sys.stdout = None  # a second flush at exit would fail again
+        sys.stdout = None  # the interpreter would flush at exit and fail again
         raise VerbError(f"cannot write the result: {error.strerror}") from None
 
 
@@ -111,7 +111,7 @@ def json_text(document: object) -> str:
 
 def report(diagnostics: Iterable[Diagnostic]) -> None:
     """Print diagnostics on standard error, the errors before the warnings."""
-    for diagnostic in sorted(diagnostics, key=lambda d: d.severity != "error"):
+    for diagnostic in sorted(diagnostics, key=lambda each: each.severity != "error"):
         click.echo(diagnostic.render(), err=True)
 
 
@@ -142,11 +142,11 @@ def table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, empty: 
     return map(escape_invisible, columns(cells) if len(cells) > 1 else [empty])
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, known_words: Iterable[str]) -> str:
     """Return " Did you mean …?" if a known word is similar, else an empty text."""
     from manglecp.base.suggestions import closest_match
 
-    similar = closest_match(word, known)
+    similar = closest_match(word, known_words)
     return f" Did you mean {similar!r}?" if similar else ""
 
 
@@ -196,13 +196,13 @@ def generator_text(progress: PassProgress, *, bar: bool = True) -> str:
     """Return, for example, ``scan: [######..................] 1,250 of 5,000 files``."""
     if progress.done is None:
         return escape_invisible(f"{progress.generator}: {progress.facts:,} facts")
-    what = f" {progress.what}" if progress.what else ""
+    unit_text = f" {progress.what}" if progress.what else ""
     if not progress.total:
-        return escape_invisible(f"{progress.generator}: {progress.done:,}{what}")
+        return escape_invisible(f"{progress.generator}: {progress.done:,}{unit_text}")
     done_count = min(max(progress.done, 0), progress.total)
     filled_width = _BAR_WIDTH * done_count // progress.total
     bar_text = f"[{'#' * filled_width}{'.' * (_BAR_WIDTH - filled_width)}] " if bar else ""
-    return escape_invisible(f"{progress.generator}: {bar_text}{done_count:,} of {progress.total:,}{what}")
+    return escape_invisible(f"{progress.generator}: {bar_text}{done_count:,} of {progress.total:,}{unit_text}")
 
 
 class GeneratorProgress:

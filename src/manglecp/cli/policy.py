@@ -201,7 +201,7 @@ def _refuse_promotion(blocked: TurnBlocked, notes: Sequence[str], *, as_json: bo
         findings = [finding.as_json() for finding in blocked.findings]
         document = {"result": "rejected", "failureClasses": classes, "findings": findings, "notes": notes}
         print_json(document, ok=False)
-    refusals = (f"refused: {f.failure.name}: {f.message}; {f.failure.remedy}" for f in blocked.findings)
+    refusals = (f"refused: {each.failure.name}: {each.message}; {each.failure.remedy}" for each in blocked.findings)
     fail(*refusals, *(f"note: {note}" for note in notes))
 
 

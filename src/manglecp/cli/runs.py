@@ -68,7 +68,7 @@ def show(run: str, as_json: bool, location: str | None, store_key: bytes | None)
             failures = (store.runs.failures(tx, run) or b"").decode()
             if view is not None and view.run.ended_ms is not None:
                 response = store.runs.answer(tx, run)
-        except Unusable as error:  # the other values are not sealed
+        except Unusable as error:  # only the failures are sealed
             failures = str(error)
         if view is None and not failures:
             raise NoRun(run)
@@ -188,7 +188,7 @@ async def _resume(
                 finally:
                     cancel_task.cancel()
             if outcome is None:
-                _prepare_takeover(packs.store, run, invoker.domain.digest, operator)  # raises in most cases
+                _prepare_takeover(packs.store, run, invoker.domain.digest, operator)  # usually raises
                 raise click.ClickException(f"another process has just resumed run {run}")
             with packs.store.read_transaction() as tx:
                 stored_response = packs.store.runs.answer(tx, run)
@@ -220,7 +220,7 @@ def _prepare_takeover(store: Store, run: str, digest: str, operator: str) -> str
         raise NoRun(run)
     stored_run = view.run
     if stored_run.state not in (RunState.RUNNING, RunState.NEEDS_DECISION):
-        was = "was " if stored_run.state == RunState.CANCELLED else ""  # as in "it was cancelled", but "it succeeded"
+        was = "was " if stored_run.state == RunState.CANCELLED else ""  # "it was cancelled", but "it succeeded"
         raise NotOpen(f"run {run} is over: it {was}{stored_run.state.value}")
     if stored_run.pack_digest != digest:
         raise NotOpen(
@@ -233,7 +233,7 @@ def _prepare_takeover(store: Store, run: str, digest: str, operator: str) -> str
             raise NotOpen(f"step {step} of run {run} is in doubt; see `manglecp runs show {run}`, and decide first")
         decide(store, run, "resume", operator)
     elif stored_run.claim_until_ms > now_ms:
-        seconds = -(-(stored_run.claim_until_ms - now_ms) // 1_000)  # rounded up
+        seconds = -(-(stored_run.claim_until_ms - now_ms) // 1_000)  # the double negation rounds up
         raise NotOpen(f"run {run} is owned by {stored_run.owner}; if that process has ended, retry in {seconds} s")
     return stored_run.identity
 
@@ -249,9 +249,9 @@ def _document(view: RunView, *, with_steps: bool = False) -> dict[str, Any]:
         at_ms = document.pop(name)
         document[name.removesuffix("_ms") + "_at"] = None if at_ms is None else _time_text(at_ms)
     if with_steps:
-        sealed = ("input", "output", "note")  # always None in a view
+        sealed_members = ("input", "output", "note")  # None in every view
         rows = map(msgspec.to_builtins, view.steps)
-        document["steps"] = [{name: value for name, value in row.items() if name not in sealed} for row in rows]
+        document["steps"] = [{name: value for name, value in row.items() if name not in sealed_members} for row in rows]
     return document
 
 

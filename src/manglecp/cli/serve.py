@@ -107,7 +107,7 @@ auth_options: Final = option_group(
 def _parse_networks(
     context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[server.Network, ...]:
-    if not texts:  # the default must not load the module of networks
+    if not texts:  # the module of networks is not loaded for the default
         return ()
     try:
         return tuple(map(server.parse_network, texts))
@@ -207,7 +207,7 @@ def _shared_metrics() -> Iterator[Callable[[int], None]]:
     """Share metrics between processes in a folder. Yield a callback that takes the pid of a process that ended."""
     import tempfile
 
-    variable = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client, which also names the files
+    variable = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads this variable, and names the files
     with tempfile.TemporaryDirectory(prefix="manglecp-metrics-") as folder:
         os.environ[variable] = folder
 

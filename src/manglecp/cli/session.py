@@ -214,12 +214,12 @@ def work(
 
 def _run(argv: Sequence[str], environment: dict[str, str], interval: float, renew: Callable[[], object]) -> int:
     """Run a command and return its exit status. Renew the lease at each interval; if that fails, kill the command."""
-    with subprocess.Popen(argv, env=os.environ | environment, stdout=2) as process:  # output to standard error
+    with subprocess.Popen(argv, env=os.environ | environment, stdout=2) as process:  # 2 is standard error
         while True:
             try:
                 return process.wait(interval)
             except subprocess.TimeoutExpired:
                 try:
                     renew()
-                except ChangeRefused:  # finish_work() records the lost lease
+                except ChangeRefused:  # the lease is lost, which finish_work() records
                     process.kill()

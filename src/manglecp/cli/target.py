@@ -40,7 +40,7 @@ _CREDENTIAL_REMEDIES: Final = {
 
 def _parse_target(context: click.Context, parameter: click.Parameter, text: str) -> Path | str:
     """Return the URL of a server as ``str``, or the folder of a pack as ``Path``."""
-    if text.lower().startswith(URL_SCHEMES) or context.resilient_parsing:  # resilient: during completion
+    if text.lower().startswith(URL_SCHEMES) or context.resilient_parsing:  # resilient parsing: a shell completion
         return text
     return _PACK.convert(text, parameter, context)
 
@@ -51,7 +51,7 @@ target_argument: Final = click.argument(
 
 
 def refuse_options(context: click.Context, reason: str, *names: str) -> None:
-    """Raise ``UsageError`` if a parameter of ``names`` is on the command line; the environment does not count."""
+    """Raise ``UsageError`` for a parameter in ``names`` on the command line, but not for one from the environment."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
@@ -98,7 +98,7 @@ class TargetOptions:
         except WireError as error:
             is_operator = identity is not None and identity.trust == LOCAL
             if is_operator and isinstance(error.__cause__, MangleError):
-                click.echo(error.__cause__.render(), err=True)  # the cause has the text of a rule
+                click.echo(error.__cause__.render(), err=True)  # the cause quotes a rule
             if not self.as_json:
                 fail(*wire_error_lines(error), *missing_fact_lines(error))
             write_lines([encode(error.to_message(error.id or "shell")).decode()])
@@ -148,7 +148,7 @@ class Approver:
     """The user as approver: with the credential of a client, or as the operator of this machine.
 
     ``decide`` shows the text of a request and returns the decision, or None to leave the request pending; then
-    ``on_pending`` is called with its id.
+    ``on_pending`` is called with the id of the request.
     """
 
     approvals: client.Client | invoke.OperatorApprovals
@@ -156,16 +156,16 @@ class Approver:
     on_pending: Callable[[str], object] = lambda _: None
 
     async def on_confirm(self, call: client.ApprovalRequest) -> str | bool | None:
-        """Return how to go on with a call at a server: the id of its approval request; without one, the decision."""
+        """Return the id of the approval request of a call; the decision if the server has no approval requests."""
         if call.refusal is not None:
             raise call.refusal
-        if call.approval is None:  # a server without approval requests
+        if call.approval is None:  # the server has no approval requests
             args = json.dumps(dict(call.args), ensure_ascii=False)
             return self.decide(f"{call.tool.name} {args}\nEffects: {', '.join(call.effects)}")
         return await self.settle(call.approval)
 
     async def settle(self, approval: str) -> str | None:
-        """Decide an approval request, if this approver may. Return its id, even if it is pending; None if denied."""
+        """Decide an approval request, if this approver may. Return the id of an approved or pending one, else None."""
         from manglecp.wire import WireError
 
         try:
@@ -179,14 +179,14 @@ class Approver:
             return approval
         # Without a server the operator who decides is also the requester, which four eyes forbid.
         if request is None or (request.four_eyes and not isinstance(self.approvals, client.Client)):
-            approved = None
+            is_approved = None
         else:
-            approved = self.decide(request.text or "")
-        if approved is None:
+            is_approved = self.decide(request.text or "")
+        if is_approved is None:
             self.on_pending(approval)
         else:
-            await (self.approvals.approve if approved else self.approvals.deny)(approval)
-        return None if approved is False else approval
+            await (self.approvals.approve if is_approved else self.approvals.deny)(approval)
+        return None if is_approved is False else approval
 
 
 def approval_lines(error: WireError, options: str | None) -> Iterator[str]:

@@ -19,7 +19,7 @@ from manglecp.cli.output import columns, count
 from manglecp.wire import Heading, WireError, coverage_lines, derivation_lines, error_lines, fact_text, why_not_lines
 from manglecp.wire.messages import UNSET, IntentResult, InvokeResult, MacroTool, ProofHints, UnsetType
 
-_UNKNOWN: Final = "-"  # a cell without a value
+_UNKNOWN: Final = "-"  # the text of a cell without a value
 _COLUMNS: Final = ("TOOL", "LEVEL", "SCORE", "PHASE", "EFFECTS", "EXPIRES")
 
 
@@ -55,7 +55,7 @@ def result_lines(
         headings, *lines = columns([_COLUMNS, *rows], right=_COLUMNS.index("SCORE"))
         yield Heading(headings)
         yield from lines
-        best_tool = max(tools, key=lambda tool: _score(definitions[tool.macro_id]) or 0)  # the first of equal scores
+        best_tool = max(tools, key=lambda tool: _score(definitions[tool.macro_id]) or 0)  # the first of the best
         yield ""
         yield from tool_lines(definitions[best_tool.macro_id])
     else:

@@ -32,9 +32,9 @@ def command(folders: tuple[Path, ...], at_once: int, once: bool, tokens: Path | 
     """Resume runs of these PACKs whose process ended, until a signal stops the worker.
 
     Any number of workers may share a store, also from several machines: one worker at a time owns a run. A worker
-    resumes only runs of the pack revisions that it has loaded. After SIGTERM or Ctrl-C it finishes its current runs;
-    a second signal ends it immediately, and another worker resumes them. Runs of clients with a token need the server's
-    --tokens: a token that the worker does not find is not valid.
+    resumes only runs of the pack revisions that it has loaded. After SIGTERM or Ctrl-C a worker finishes its current
+    runs; a second signal ends the worker at once, and another worker resumes the runs. Runs of clients with a token
+    need the server's --tokens: a token that the worker does not find is not valid.
     """
     auth = AuthOptions(tokens, jwt=None).load()
     with _log_to_stderr():

@@ -3,7 +3,7 @@
 A server with the extension ``x-approvals`` stores an approval request and returns its id. The client calls
 ``on_confirm`` with the id: the callback may show it, notify an approver, or approve with another client. An approver
 decides at the server, with a credential of its own, and the client repeats the invocation with the id. A server without
-the extension accepts tokens in its own format: the callback is called before the invocation is sent, and returns one.
+the extension accepts tokens in its own format: the callback is called before the invocation, and returns a token.
 """
 
 from __future__ import annotations

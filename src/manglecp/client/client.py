@@ -46,7 +46,7 @@ from manglecp.wire import UPGRADE, messages
 FromState = Literal["needed", "all", "none"]
 """The working facts to send: those that the intent lists, all that the server lists, or none."""
 _MAX_CACHED_TOOLS: Final = 1_000
-_MAX_APPROVALS: Final = 3  # of one invocation, each for another approval request; the first is counted even if missing
+_MAX_APPROVALS: Final = 3  # approvals of one invocation, each of another request; the first counts even if absent
 _HANDLE: Final = re.compile(r"m-[0-9a-f]{16,}")
 _UNKNOWN_REQUEST: Final = messages.IntentPayload(intent=messages.Intent(name="unknown"))
 """Stands for the request of a tool that another client evaluated."""
@@ -162,9 +162,9 @@ class Client(Connection):
     async def upgrade(self, tool: Tool | str) -> Tool:
         """Return the tool with its full definition; if that is not cached, evaluate the intent of the tool again."""
         tool = self._find_tool(tool)
-        cached = self._tools.get(tool.macro_id, tool)  # the tool may have been upgraded since it was returned
-        if "full" in (tool.level, cached.level):
-            return tool if tool.level == "full" else cached
+        cached_tool = self._tools.get(tool.macro_id, tool)  # the cached definition may be newer than the caller's
+        if "full" in (tool.level, cached_tool.level):
+            return tool if tool.level == "full" else cached_tool
         request = tool.request
         upgrade_fact: FactObject = {"pred": UPGRADE, "args": [tool.macro_id]}
         result = await self._evaluate(
@@ -182,16 +182,16 @@ class Client(Connection):
         """Return the tool itself, or the newest one with this name or macro_id. Raises :class:`RequestRefused`."""
         if isinstance(tool, Tool):
             return tool
-        for offered in reversed(self._tools.values()):
-            if tool in (offered.macro_id, offered.name):
-                return offered
-        names = ", ".join(dict.fromkeys(offered.name for offered in reversed(self._tools.values())))
-        help_ = f"known are {truncate(names, 500)}" if names else "evaluate an intent first"
-        raise RequestRefused("macro_not_found", f"no evaluation returned a tool {tool!r}; {help_}")
+        for candidate in reversed(self._tools.values()):
+            if tool in (candidate.macro_id, candidate.name):
+                return candidate
+        names = ", ".join(dict.fromkeys(candidate.name for candidate in reversed(self._tools.values())))
+        hint = f"known are {truncate(names, 500)}" if names else "evaluate an intent first"
+        raise RequestRefused("macro_not_found", f"no evaluation returned a tool {tool!r}; {hint}")
 
     async def follow(
         self,
-        /,  # mypy needs it for BlockingClient.follow
+        /,  # mypy needs the slash for BlockingClient.follow
         outcome: InvocationResult,
         which: int | str | messages.SuggestedIntent = 0,
         *,
@@ -202,11 +202,11 @@ class Client(Connection):
 
         ``which`` is the suggestion, its position or its name; ``options`` are further arguments of :meth:`evaluate`.
         """
-        suggested = which if isinstance(which, messages.SuggestedIntent) else outcome.suggestion(which)
+        proposal = which if isinstance(which, messages.SuggestedIntent) else outcome.suggestion(which)
         checks = await self._fact_checks()
         continuation = checks.check(outcome.continuation_facts).facts  # without facts that the server would reject
-        params = None if suggested.params is messages.UNSET else suggested.params
-        return await self.evaluate(suggested.name, params, [*continuation, *fact_objects(facts)], **options)
+        params = None if proposal.params is messages.UNSET else proposal.params
+        return await self.evaluate(proposal.name, params, [*continuation, *fact_objects(facts)], **options)
 
     async def invoke(
         self,
@@ -237,7 +237,7 @@ class Client(Connection):
         token = approval or await self._approve_early(tool, valid_args, on_confirm)
         approval_count, was_reevaluated = 1, False
         deadline = asyncio.get_running_loop().time() + wait_for_approval
-        first_rejection: ServerError | None = None  # of an approval; it explains the later ones
+        first_rejection: ServerError | None = None  # the server's reason for refusing the first approval
         while True:
             payload = messages.InvokePayload(
                 macro_id=tool.macro_id, args=valid_args, eval_time=eval_time, confirmation_token=token, request_key=key
@@ -251,13 +251,13 @@ class Client(Connection):
                 )
             except ServerError as error:
                 stored_approval = error.approval
-                if stored_approval is not None and stored_approval == token:  # not decided yet
+                if stored_approval is not None and stored_approval == token:  # the approver has not decided yet
                     remaining = deadline - asyncio.get_running_loop().time()
                     if remaining <= 0:
                         raise
                     await self._sleep(min(_POLL_SECONDS, remaining))
                 elif on_confirm is not None and token is not None and self._stores_new_request(error):
-                    first_rejection, token = first_rejection or error, None  # the next call stores a new request
+                    first_rejection, token = first_rejection or error, None  # the next attempt stores a new request
                 elif error.code in ("confirmation_required", "confirmation_invalid") and on_confirm is not None:
                     if error.details.get("reason") == "denied":
                         raise
@@ -268,17 +268,17 @@ class Client(Connection):
                     approval_count += 1
                     token = await self._approve(tool, valid_args, on_confirm, stored_approval, first_rejection)
                 elif stored_approval is not None and wait_for_approval > 0:
-                    token = stored_approval  # send it until the approver has decided
+                    token = stored_approval  # each attempt sends this id until the approver has decided
                 elif error.code in ("macro_not_found", "macro_expired") and not (was_reevaluated or _is_foreign(tool)):
                     was_reevaluated = True
-                    offered = (await self._evaluate(tool.request)).macro_tools
-                    if all(definition.macro_id != tool.macro_id for definition in offered):
+                    definitions = (await self._evaluate(tool.request)).macro_tools
+                    if all(definition.macro_id != tool.macro_id for definition in definitions):
                         raise
                 else:
                     raise
             else:
-                applied = self.state.apply(response.state_delta) if apply else AppliedDelta()
-                return InvocationResult(tool, response, applied)
+                applied_delta = self.state.apply(response.state_delta) if apply else AppliedDelta()
+                return InvocationResult(tool, response, applied_delta)
 
     async def prepare(self, tool: Tool | str, args: Mapping[str, Any] | None = None) -> ApprovalRequest | None:
         """Return the approval request that the server stores for this call; None if the call needs no approval.
@@ -299,7 +299,7 @@ class Client(Connection):
             if error.approval is None:
                 raise
             return ApprovalRequest(tool, valid_args, tool.effects or (), tool.reversible, error.approval)
-        raise InvalidResponse("the server responded to a call that was only prepared with a result")
+        raise InvalidResponse("the server responded with a result to a call that was only prepared")
 
     async def _check_call(self, tool: Tool | str, args: Mapping[str, Any] | None) -> tuple[Tool, dict[str, Any]]:
         """Return the tool in full, and the checked arguments; a tool that another client evaluated has only its id."""
@@ -316,7 +316,7 @@ class Client(Connection):
         return is_invalid and self._has_extension("x-approvals")
 
     async def _approve_early(self, tool: Tool, args: Mapping[str, Any], on_confirm: OnConfirm | None) -> str | None:
-        """Return a token for the call; None if it needs none, or the server will store an approval request first."""
+        """Return a token for the call; None if the call needs no token, or if the server stores a request first."""
         if not tool.needs_approval or self._is_waived(tool) or self._has_extension("x-approvals"):
             return None
         if on_confirm is None:
@@ -338,9 +338,10 @@ class Client(Connection):
         approval: str | None,
         rejection: ServerError | None = None,
     ) -> str | None:
-        """Call ``on_confirm``. Returns its token, or else ``approval``. Raises :class:`RequestRefused` if it declines.
+        """Call ``on_confirm``, and return the token from it, or else ``approval``.
 
-        ``approval`` is the id of the server's approval request, ``rejection`` its error for the first approval.
+        Raises :class:`RequestRefused` if the callback declines. ``approval`` is the id of the server's approval
+        request, ``rejection`` the server's error for the first approval.
         """
         decision = on_confirm(ApprovalRequest(tool, args, tool.effects or (), tool.reversible, approval, rejection))
         if inspect.isawaitable(decision):
@@ -357,7 +358,7 @@ class Client(Connection):
         return (await self.ready()).intents
 
     async def why(self, tool: Tool | str) -> messages.Derivation:
-        """Return the rules and facts that prove a tool for its intent now; ``str()`` of it is a text.
+        """Return the rules and facts that prove a tool for its intent now; ``str()`` of the result is a text.
 
         Raises :class:`RequestRefused` if it is not proven any more.
         """
@@ -380,7 +381,7 @@ class Client(Connection):
     ) -> messages.WhyNot:
         """Return what keeps a tool from being offered for the intent, and facts that would unlock it.
 
-        ``str()`` of it is a text.
+        ``str()`` of the result is a text.
         """
         options = messages.Options(why_not=(name,), include_proof_hints=True)
         hints = (await self.evaluate(intent, params, facts, options=options)).result.proof_hints
@@ -391,7 +392,7 @@ class Client(Connection):
     def as_(self, name: str, permissions: Iterable[str] = (), *, trust: str = "user") -> Client:
         """Return a client of the same server, in this process, for a principal that your program authenticated.
 
-        It has its own working state, and the other options of this client; use it in ``async with``.
+        The new client has a working state of its own, and the other options of this client; use it in ``async with``.
         """
         server = self._transport.server if isinstance(self._transport, MemoryTransport) else None
         as_ = getattr(server, "as_", None)

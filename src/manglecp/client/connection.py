@@ -55,11 +55,11 @@ class RetryPolicy:
             raise ValueError(f"a request is retried at most {MAX_RETRIES} times")
 
     def delay_ms(self, retry_count: int, retry_after_ms: int | None = None) -> float | None:
-        """Return the delay before the next retry, after ``retry_count`` retries; None if there is no next one."""
+        """Return the delay before the next retry, after ``retry_count`` retries; None if there is no next retry."""
         min_delay_ms = retry_after_ms or 0
         if retry_count >= self.max_retries or min_delay_ms > self.max_delay_ms:
             return None
-        half_ms: float = min(self.max_delay_ms, self.first_delay_ms * 2**retry_count) / 2  # the other half is random
+        half_ms: float = min(self.max_delay_ms, self.first_delay_ms * 2**retry_count) / 2  # half of the delay is random
         return max(min_delay_ms, half_ms) + half_ms * self.jitter()
 
 
@@ -148,7 +148,7 @@ class Connection:
         self._manifest_arrived = asyncio.Event()
         self._manifest: messages.ManifestPayload | None = None
         self._checks: FactChecks | None = None
-        self._manifest_is_stale = False  # fetch it again before the next request
+        self._manifest_is_stale = False  # whether to fetch the manifest before the next request
         self._closed = False
         self._requests_in_flight = 0
         self.identity: messages.Authenticated | None = None
@@ -211,14 +211,14 @@ class Connection:
         return self.manifest.auth.required or bool(self._schemes())
 
     async def _authenticate(self, credential: Credential) -> None:
-        for renewed in (False, True):
+        for is_renewed in (False, True):
             payload = messages.AuthenticatePayload(
                 scheme=credential.scheme(self._schemes()), token=await credential.token()
             )
             try:
                 self.identity = await self._send(messages.Authenticate, payload)
             except ServerError as error:
-                if error.code != "auth_invalid" or not credential.is_renewable or renewed:
+                if error.code != "auth_invalid" or not credential.is_renewable or is_renewed:
                     raise
                 credential.forget_token()
             else:
@@ -294,21 +294,21 @@ class Connection:
         ``may_repeat`` is whether the request may be sent again after a lost connection, although the server may have
         executed it.
         """
-        sent = False
+        was_sent = False
 
         async def attempt() -> Any:
-            nonlocal sent
-            sent = False
+            nonlocal was_sent
+            was_sent = False
             await self._ensure_ready()
-            sent = True
+            was_sent = True
             return await self._send(request_type, payload, on_progress)
 
-        return await self._with_retries(attempt, may_repeat=lambda: may_repeat or not sent)
+        return await self._with_retries(attempt, may_repeat=lambda: may_repeat or not was_sent)
 
     async def _with_retries(self, attempt: Callable[[], Awaitable[T]], may_repeat: Callable[[], bool]) -> T:
         """Return the result of ``attempt``, retried by the policy; after a lost connection only if ``may_repeat()``."""
         retry_count = 0
-        renewed = False  # whether the credential was renewed
+        was_renewed = False  # whether the credential was renewed
         while True:
             failure: ClientError
             retry_after_ms = None
@@ -323,9 +323,9 @@ class Connection:
             except ServerError as error:
                 failure, retry_after_ms, credential = error, error.retry_after_ms, self._credential
                 self._manifest_is_stale = error.code == "server_not_ready" and not self._transport.is_persistent
-                may_renew = error.code in _AUTH_ERRORS and not renewed and self._transport.connected
+                may_renew = error.code in _AUTH_ERRORS and not was_renewed and self._transport.connected
                 if may_renew and credential is not None and credential.is_renewable:
-                    renewed = True
+                    was_renewed = True
                     credential.forget_token()
                     if self._transport.is_persistent:
                         await self._authenticate(credential)

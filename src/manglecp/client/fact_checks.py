@@ -1,9 +1,9 @@
 """Validation of facts, limits and arguments before a request is sent.
 
-The types in a manifest are coarser than those of the server's declarations: ``string`` covers strings, names, times
-and others. Each type becomes a shape (a set of values) that accepts all of them, and the fact checker that servers use
-validates the facts, so that a client rejects nothing that the server would accept. A predicate that the manifest does
-not list is a warning; every other violation is an error, with the server's codes.
+The types in a manifest are coarser than those of the server's declarations: ``string`` covers strings, names, times and
+others. Each type becomes a shape (a set of values) that accepts all values of the type. The fact checker that servers
+use validates the facts, so that a client rejects no fact that the server would accept. A predicate that the manifest
+does not list is a warning; every other violation is an error, with the server's codes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class FactChecks:
         return next((intent for intent in self._manifest.intents if intent.name == name), None)
 
     def is_listed(self, fact: Mapping[str, Any]) -> bool:
-        """Return whether the manifest lists the predicate, or lists none at all."""
+        """Return whether the manifest lists the predicate, or lists no predicates."""
         return fact.get("pred") in self._vocabulary or not self._manifest.facts_profile.predicates
 
     def is_used_by(self, fact: Mapping[str, Any], intent: str) -> bool:
@@ -105,7 +105,7 @@ class FactChecks:
             errors += fact_errors
             if not fact_errors:
                 valid_facts.append(fact)
-                warnings += checker.violations  # all are unknown predicates
+                warnings += checker.violations  # the other violations are unknown predicates
         return FactCheckResult(
             tuple(valid_facts), tuple(errors), tuple(warnings) if self._manifest.facts_profile.predicates else ()
         )
@@ -117,9 +117,9 @@ class FactChecks:
         description = self._find_intent(intent)
         required = () if description is None else description.required_facts or ()
         predicates = {fact.get("pred") for fact in facts}
-        missing = [name for name in dict.fromkeys(required) if name not in predicates]
-        if violations or missing:
-            raise RequestRefused.from_wire_error(refused_facts(violations, missing))
+        missing_predicates = [name for name in dict.fromkeys(required) if name not in predicates]
+        if violations or missing_predicates:
+            raise RequestRefused.from_wire_error(refused_facts(violations, missing_predicates))
         limit = self._manifest.limits.max_facts_per_request
         if len(facts) > limit:
             raise RequestRefused.from_wire_error(too_many_facts(len(facts), limit))
@@ -161,7 +161,7 @@ def check_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[
         errors = schema_errors(valid_args, schema)
         if errors:  # models write null for an optional argument
             required = schema.get("required", ())
-            present_args = {k: v for k, v in valid_args.items() if v is not None or k in required}
+            present_args = {name: value for name, value in valid_args.items() if value is not None or name in required}
             if not schema_errors(present_args, schema):
                 return present_args
     except ValueError:  # the schema comes from the server, which is not trusted
@@ -182,7 +182,7 @@ def check_size(data: bytes, manifest: ManifestPayload) -> bytes:
 def _published_predicate(schema: PredicateSchema, *, temporal: bool) -> PublishedPredicate:
     """Return a predicate of the manifest; ``temporal`` is whether the server supports temporal facts at all."""
     types: Sequence[ArgType] = schema.arg_types
-    if len(types) != schema.arity:  # the manifest leaves them out, or is inconsistent
+    if len(types) != schema.arity:  # a manifest without types, or an inconsistent one
         types = ["any"] * schema.arity
     names = None if schema.arg_names is UNSET or len(schema.arg_names) != schema.arity else schema.arg_names
     integers = schema.integers or ()

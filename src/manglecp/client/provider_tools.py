@@ -1,4 +1,4 @@
-"""Tools in the formats of providers of models. Names of tools fit the providers: packs with others are refused."""
+"""Tools in the formats of model providers. Names of tools fit all of them: packs with other names are refused."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def to_openai(tools: Iterable[Tool], *, strict: bool = True, chat: bool = False)
     With ``strict``, optional arguments are required and may be null, which :meth:`.Client.invoke` reads as absent. A
     tool with an object of any members has ``strict`` false, because strict mode cannot express it.
     """
-    described = [_function(tool, strict=strict) for tool in tools]
-    return [{"type": "function", "function": one} if chat else {"type": "function", **one} for one in described]
+    functions = [_function(tool, strict=strict) for tool in tools]
+    return [{"type": "function", "function": each} if chat else {"type": "function", **each} for each in functions]
 
 
 def _function(tool: Tool, *, strict: bool) -> dict[str, Any]:
@@ -61,11 +61,11 @@ def _input_schema(tool: Tool) -> Mapping[str, Any]:
 
 def _close(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema with ``additionalProperties: false`` in each object that lists its members."""
-    closed = _rewrite(schema, _close)
-    if closed.get("type") == "object" and "additionalProperties" not in closed:
-        closed.setdefault("properties", {})
-        closed["additionalProperties"] = False
-    return closed
+    closed_schema = _rewrite(schema, _close)
+    if closed_schema.get("type") == "object" and "additionalProperties" not in closed_schema:
+        closed_schema.setdefault("properties", {})
+        closed_schema["additionalProperties"] = False
+    return closed_schema
 
 
 def _strict(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Tool:
         """The side effects; None if the definition is not full, so that they are unknown."""
         if self.definition.safety is messages.UNSET:
             return None
-        return self.definition.safety.side_effects or ("none",)  # an empty list has the same meaning
+        return self.definition.safety.side_effects or ("none",)  # an empty list means none, too
 
     @property
     def needs_approval(self) -> bool:

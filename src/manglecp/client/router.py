@@ -52,7 +52,7 @@ class RoutedEvaluation:
 
 
 class Router:
-    """Connected clients, named by the id of the server's domain; of two with one id, the second is ``id#2``."""
+    """Connected clients, named by the id of the server's domain; the second client with an id is named ``id#2``."""
 
     def __init__(self, clients: Sequence[Client]) -> None:
         self.clients: dict[str, Client] = {}
@@ -64,7 +64,7 @@ class Router:
     def choose(self, intent: str, categories: Collection[str] = ()) -> dict[str, Client]:
         """Return the clients, by name, of the servers in one of the categories (or in any) that list the intent.
 
-        If no server lists the intent, all in the categories are returned: lists may be incomplete.
+        If no server lists the intent, all clients of the categories are returned: lists may be incomplete.
         """
         in_categories = {
             name: client

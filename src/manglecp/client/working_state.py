@@ -39,9 +39,9 @@ def copy_json(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise NotJson("the keys of an object must be strings")
-        return {key: copy_json(part, depth + 1) for key, part in value.items()}
+        return {key: copy_json(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [copy_json(part, depth + 1) for part in value]
+        return [copy_json(item, depth + 1) for item in value]
     raise NotJson(f"a Python {type(value).__name__} is not JSON")
 
 
@@ -50,9 +50,9 @@ FactInput: TypeAlias = Mapping[str, Any] | str
 """A fact as an object of the wire format, or as text: ``'complaint("A-1")'``."""
 MAX_FACTS: Final = 100_000  # servers must not fill a client's memory
 
-_ANY_TEMPORAL: Final = Schema("", (), temporal=True)  # stands for the schema of any temporal predicate
+_ANY_TEMPORAL: Final = Schema("", (), temporal=True)  # used for all temporal predicates
 _ALWAYS: Final = "always"  # the time of a fact without ``t``
-_Time: TypeAlias = Interval | str | None  # str: see _read_time; None in a pattern: any time
+_Time: TypeAlias = Interval | str | None  # see _read_time; None in a pattern is any time
 _Signature: TypeAlias = tuple[str, int | tuple[str, ...]]  # predicate, and arity or argument names
 
 
@@ -106,7 +106,7 @@ class WorkingState:
         return f"WorkingState({len(self)} facts)"
 
     def add(self, facts: Iterable[Mapping[str, Any]]) -> None:
-        """Add facts. Raises :class:`RequestRefused`, and adds none, if one is invalid."""
+        """Add facts. Raises :class:`RequestRefused` if a fact is invalid; then no fact is added."""
         new_facts = list(facts)
         if any(_fact_key(fact) is None for fact in new_facts):
             raise RequestRefused("invalid_facts", "a fact has a predicate and arguments without null")
@@ -175,17 +175,17 @@ def _fact_key(entry: Any, *, wildcards: bool = False) -> _FactKey | None:
     if not wildcards and any(value is None for value in values):
         return None
     try:
-        encoded = tuple(None if value is None else _encode_value(value) for value in values)
+        encoded_args = tuple(None if value is None else _encode_value(value) for value in values)
         time = _read_time(entry.get("t"))
     except NotJson:
         return None
-    return _FactKey(signature, encoded, time if time is not None or wildcards else _ALWAYS)
+    return _FactKey(signature, encoded_args, time if time is not None or wildcards else _ALWAYS)
 
 
 def _read_time(t: Any) -> _Time:
     """Return the interval of ``t``, so that all notations of an interval are equal; None if ``t`` is None.
 
-    For a time that only an evaluation resolves, such as ``now``, and for an invalid one, return its JSON text.
+    Of a time that only an evaluation resolves, such as ``now``, and of an invalid time, return the JSON text.
     """
     if t is None:
         return None
@@ -202,18 +202,18 @@ def _encode_value(value: Any) -> bytes:
 
 def _unwrap_integers(value: Any) -> Any:
     if isinstance(value, list):
-        return [_unwrap_integers(part) for part in value]
+        return [_unwrap_integers(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {"_type", "value"} and value["_type"] == "int64" and isinstance(value["value"], str):
         try:
-            return int(value["value"]) if len(value["value"]) <= 40 else value  # no valid integer is longer
+            return int(value["value"]) if len(value["value"]) <= 40 else value  # valid integers are shorter
         except ValueError:
             return value
-    return {key: _unwrap_integers(part) for key, part in value.items()}
+    return {key: _unwrap_integers(item) for key, item in value.items()}
 
 
 def sendable_fact(fact: Mapping[str, Any]) -> dict[str, Any]:
     """Return a working fact as the client sends it: without ``source``, and with ``session`` for any category."""
-    remaining = {name: value for name, value in fact.items() if name not in ("category", "source")}
-    return {**remaining, "category": "session"} if "category" in fact else remaining
+    members = {name: value for name, value in fact.items() if name not in ("category", "source")}
+    return {**members, "category": "session"} if "category" in fact else members

@@ -1,8 +1,8 @@
 """Tools that no rule composes: an action that no rule or fact makes a step is a tool of the same name.
 
-The facts of such a tool are asserted when a pack is loaded, as if a fact file had them. A fact is left out where rules
-state the same about the tool, so that rules need only state what differs. The names that a variable of a rule can have
-follow from the clauses and facts that bind it; a variable that may have any name is assumed to name every action.
+The facts of such a tool are asserted when a pack is loaded, as if a fact file had them. Where a rule or fact of the
+pack states a property of the tool itself, the fact for this property is left out. The names that a variable of a rule
+can have follow from the clauses and facts that bind it; a variable that may have any name counts as every action.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from manglecp.intent.names import ColumnContent, NameFlow, RuleSet
 from manglecp.mangle import Fact, Key
 from manglecp.pack import ActionDescription, IntentSettings
 
-FILE: Final = "actions.py"  # the place of these facts in messages
+FILE: Final = "actions.py"  # the file that messages name for these facts
 SCORE: Final = 80  # the relevance of a tool for which no rule decides it
 GENERAL_INTENT: Final = IntentSettings(name="any", description="Use the tools of this pack")
 """The intent of a pack with these tools that lists no intent in pack.toml and names none in rules of the domain."""
@@ -41,9 +41,9 @@ def definitions(rules: RuleSet, statements: Statements, outside: set[str]) -> It
 def relevance(rules: RuleSet, statements: Statements, outside: set[str], tools: set[str]) -> Iterator[Fact]:
     """Yield ``relevant`` for each of ``tools`` that no rule selects. ``rules`` has the facts of :func:`definitions`."""
     columns = _Columns(rules, statements, outside)
-    selected = [columns.content(key, 0) for key in (("mandatory", 1), ("relevant", 2))]
-    if not any(content.sources for content in selected):
-        for tool in sorted(tools.difference(*(content.names for content in selected))):
+    selections = [columns.content(key, 0) for key in (("mandatory", 1), ("relevant", 2))]
+    if not any(content.sources for content in selections):
+        for tool in sorted(tools.difference(*(content.names for content in selections))):
             yield Fact("relevant", (tool, SCORE))
 
 
@@ -51,14 +51,14 @@ def _parameter_bindings(action: ActionDescription, statements: Statements) -> It
     """Yield ``arg_from`` for unbound parameters: a tool with declared arguments hides optional ones (TOOL-09)."""
     if not statements.of(action.name, "macro_param", 3):
         return
-    bound = {
+    bound_params = {
         statement.args[2]
         for key in (("arg_value", 4), ("arg_from", 4), ("arg_step", 5), ("arg_kept", 5))
         for statement in statements.of(action.name, *key)
-        if key[0] != "arg_value" or not statement.premises  # where a rule does not hold, clients give the value
+        if key[0] != "arg_value" or not statement.premises  # a rule that does not hold leaves the value to the client
     }
     for param in action.input_schema.get("properties", {}):
-        if bound.isdisjoint((param, None)) and param not in action.previewed:
+        if bound_params.isdisjoint((param, None)) and param not in action.previewed:
             yield Fact("arg_from", (action.name, 1, param, param))
 
 

@@ -50,14 +50,14 @@ def levels(
     tools: Iterable[Definition], thresholds: Disclosure, preference: Preference, upgrades: Collection[str] = ()
 ) -> dict[str, Level]:
     """Return the level of every disclosed tool by name, best first, closed under ``requires``; ``upgrades`` are ids."""
-    ranked = rank(tools)
+    tools_by_rank = rank(tools)
     level_by_name: dict[str, Level] = {}
-    for tool in ranked:
+    for tool in tools_by_rank:
         level = "full" if tool.macro_id in upgrades else level_of(tool.score, thresholds, preference)
         if level is not None:
             level_by_name[tool.tool] = level
-    needed = closure(level_by_name, {tool.tool: tool.requires for tool in ranked})
-    return {tool.tool: level_by_name.get(tool.tool, "minimal") for tool in ranked if tool.tool in needed}
+    closed_names = closure(level_by_name, {tool.tool: tool.requires for tool in tools_by_rank})
+    return {tool.tool: level_by_name.get(tool.tool, "minimal") for tool in tools_by_rank if tool.tool in closed_names}
 
 
 def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Collection[str] = ()) -> list[Definition]:
@@ -71,9 +71,9 @@ def cap_tools(tools: Iterable[Definition], max_tools: int | None, upgrades: Coll
     requires = {tool.tool: tool.requires for tool in ranked}
     names: set[str] = set()
     for tool in sorted(ranked, key=lambda tool: tool.macro_id not in upgrades):  # stable: within each group best first
-        added = closure([tool.tool], requires) & (requires.keys() - names)
-        if len(names) + len(added) <= max_tools:
-            names |= added
+        new_names = closure([tool.tool], requires) & (requires.keys() - names)
+        if len(names) + len(new_names) <= max_tools:
+            names |= new_names
     return [tool for tool in ranked if tool.tool in names]
 
 
@@ -92,7 +92,7 @@ class FittedResponse(msgspec.Struct, frozen=True):
 def initial_views(
     tools: Iterable[tuple[Definition, Level]], skills: Skills, counter: Counter, max_inline_tokens: int
 ) -> tuple[ToolView, ...]:
-    """Return the views before any fitting. The first full tool that needs a short skill holds it inline."""
+    """Return the views before any fitting. The text of a short skill is in the first full tool that needs it."""
     inlined_skills: set[str] = set()
     views = []
     for definition, level in tools:
@@ -129,15 +129,15 @@ def fit(
             views |= edit
         return render_all((view for view in views.values() if view is not None), skills, counter)
 
-    return render_after(bisect_left(range(len(edits)), True, key=lambda n: render_after(n).tokens <= budget))
+    return render_after(bisect_left(range(len(edits)), True, key=lambda count: render_after(count).tokens <= budget))
 
 
 def render_all(tools: Iterable[ToolView], skills: Skills, counter: Counter) -> FittedResponse:
     views = tuple(tools)
-    rendered = tuple(render(view, skills) for view in views)
+    tools_json = tuple(render(view, skills) for view in views)
     required = required_skills(views, skills)
-    text = _encoder.encode({"macro_tools": rendered, "required_skills": required})
-    return FittedResponse(views, rendered, required, count(text, counter))
+    text = _encoder.encode({"macro_tools": tools_json, "required_skills": required})
+    return FittedResponse(views, tools_json, required, count(text, counter))
 
 
 def _edits(
@@ -147,8 +147,8 @@ def _edits(
     views = {tool.definition.tool: tool for tool in tools}
     dependents: dict[str, list[str]] = {}
     for name, view in views.items():
-        for needed in view.definition.requires:
-            dependents.setdefault(needed, []).append(name)
+        for dependency in view.definition.requires:
+            dependents.setdefault(dependency, []).append(name)
     lowest_first = sorted(views, reverse=True)  # with equal scores, the last name comes first
     lowest_first.sort(key=lambda name: (views[name].definition.macro_id in upgrades, views[name].definition.score))
 
@@ -158,7 +158,7 @@ def _edits(
 
     for name in lowest_first:
         for skill_id in sorted(views[name].inline):
-            text = skills[skill_id]  # stays inline if a reference would not be shorter
+            text = skills[skill_id]  # a skill whose reference would not be shorter stays inline
             if _tokens(text, counter) > counter.count(_encoder.encode(skill(text))):
                 yield change(name, inline=views[name].inline - {skill_id})
     for name in lowest_first:

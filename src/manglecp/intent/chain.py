@@ -77,7 +77,7 @@ def _step_content(step: ChainStep) -> dict[str, Any]:
         "after": sorted(step.after),
         "on_error": step.on_error,
         "undo": step.undo and {"action": step.undo.action, "arguments": _argument_content(step.undo.arguments)},
-        **({} if step.lasting else {"lasting": False}),  # true is omitted: older digests stay valid
+        **({} if step.lasting else {"lasting": False}),  # left out if true, as in digests from before this member
     }
 
 
@@ -223,13 +223,13 @@ class _Builder:
         )
 
     def _arguments(self, action: ActionDescription, bound: Mapping[str, Argument], where: str) -> Iterable[Argument]:
-        """Yield the arguments in the order of the parameters. An unbound one takes the call argument of its name."""
+        """Yield the arguments in the order of the parameters; unbound ones take the call argument of the same name."""
         schema = action.input_schema
-        listed: Mapping[str, Any] = schema.get("properties", {})
-        unlisted = [name for name in bound if name not in listed]
+        schema_params: Mapping[str, Any] = schema.get("properties", {})
+        unlisted = [name for name in bound if name not in schema_params]
         if unlisted and schema.get("additionalProperties", True) is False:
             raise Flaw(f"{where} gives {unlisted[0]!r}, which {action.name} does not take")
-        for param in (*listed, *unlisted):
+        for param in (*schema_params, *unlisted):
             argument = bound.get(param)
             if param in action.previewed:
                 if argument is not None:
@@ -260,8 +260,8 @@ class _Builder:
         def bind(number: Value, argument: Argument) -> None:
             bound.setdefault(cast(int, number), {}).setdefault(argument.param, argument)
 
-        for _, number, param, fixed in self.rows[value]:
-            bind(number, Argument(str(param), "value", _plain(fixed)))
+        for _, number, param, fixed_value in self.rows[value]:
+            bind(number, Argument(str(param), "value", _plain(fixed_value)))
         for _, number, param, name in self.rows[call]:
             bind(number, Argument(str(param), "call", str(name)))
         for _, number, param, source, pointer in self.rows[step] if step else ():
@@ -280,9 +280,9 @@ class _Builder:
             number = cast(int, step)
             action = self._action(str(name))
             arguments = bound.get(number, {})
-            missing = [param for param in action.input_schema.get("required", ()) if param not in arguments]
-            if missing:
-                raise Flaw(f"undoing step {number} with {action.name} lacks {missing[0]!r}")
+            missing_params = [param for param in action.input_schema.get("required", ()) if param not in arguments]
+            if missing_params:
+                raise Flaw(f"undoing step {number} with {action.name} lacks {missing_params[0]!r}")
             undos[number] = Undo(action.name, tuple(arguments[param] for param in sorted(arguments)))
         return undos
 

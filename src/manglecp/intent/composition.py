@@ -116,8 +116,8 @@ class Composer:
         """
         if rows is None:
             rows = self._result.select(tool, SELECTION + self._changed)
-        selected: Any = rows["final_selected"][0]
-        _, score, phase = selected
+        selection: Any = rows["final_selected"][0]
+        _, score, phase = selection
         # The key needs only the predicates that the request changed: all others have the facts of the base.
         changed_rows = [tuple(rows.get(name, ())) for name, _ in self._changed]
         key = (tool, self._changed, *changed_rows)
@@ -197,8 +197,8 @@ class Composer:
         try:
             return default_arguments(self._template(tool))
         except Flaw:
-            declared = self._result.find(("macro_param", 3), tool)
-            schemas = {str(name): plain_json(schema) for _, name, schema in declared}
+            param_rows = self._result.find(("macro_param", 3), tool)
+            schemas = {str(name): plain_json(schema) for _, name, schema in param_rows}
             return schema_defaults(schemas)
 
     def compose_all(self, tools: Iterable[str]) -> tuple[dict[str, Definition], dict[str, Flaw]]:
@@ -218,10 +218,10 @@ class Composer:
                 pending += definition.requires
             except Flaw as flaw:
                 flaws[tool] = flaw
-        removed = set(flaws)
-        while removed:
-            removed = {tool for tool, definition in definitions.items() if not removed.isdisjoint(definition.requires)}
-            for tool in removed:
+        dropped = set(flaws)
+        while dropped:
+            dropped = {tool for tool, definition in definitions.items() if not dropped.isdisjoint(definition.requires)}
+            for tool in dropped:
                 del definitions[tool]
         return definitions, dict(sorted(flaws.items()))
 

@@ -96,8 +96,8 @@ def approval_waiver(identity: Identity, safety: SafetyData) -> str | None:
     """Return a reference to the token setting ``auto_confirm_effects`` if it waives the approval of a tool."""
     if not identity.waives_approval(safety):
         return None
-    waived = identity.auto_confirm_effects
-    return "auto:" + digest({"identity": identity.name, "credential": identity.credential, "effects": waived})
+    waived_effects = identity.auto_confirm_effects
+    return "auto:" + digest({"identity": identity.name, "credential": identity.credential, "effects": waived_effects})
 
 
 _TOOL_PREDICATES: Final[tuple[Key, ...]] = (
@@ -153,8 +153,8 @@ def judge(domain: Domain, tool: str, rows: Rows, session: Iterable[Fact] = ()) -
     """
     denials = [Fact("intent_denied", row) for row in rows.get("intent_denied", ())]
     if "fact_denied" in rows:
-        stated = {fact.predicate for fact in session}
-        denials += [Fact("fact_denied", row) for row in rows["fact_denied"] if row[0] in stated]
+        session_predicates = {fact.predicate for fact in session}
+        denials += [Fact("fact_denied", row) for row in rows["fact_denied"] if row[0] in session_predicates]
     denials += [Fact("prohibited", row) for row in rows.get("prohibited", ())]
     denials += [Fact("kernel.outdated", row) for row in rows.get("kernel.outdated", ())]
     if tool and "permitted_only" in rows and "permitted" not in rows:
@@ -263,7 +263,7 @@ class Decision:
         """Return the definition of the proven tool. Raises :class:`WireError` if the call is denied."""
         if self.error is not None:
             raise self.error
-        assert self.definition is not None  # the call had an intent
+        assert self.definition is not None  # set for a decision about an intent without an error
         return self.definition
 
 
@@ -290,12 +290,12 @@ def decide(
     try:
         client_facts = read_facts(domain, intent, list(inputs.facts), now_ns)
         session = [fact for fact in client_facts if fact.predicate != UPGRADE]
-        given = [*session, *request_facts(domain, intent, identity), *facts]
-        result = derive(domain, given, now_ns, domain.limits)
+        client_and_call_facts = [*session, *request_facts(domain, intent, identity), *facts]
+        result = derive(domain, client_and_call_facts, now_ns, domain.limits)
     except WireError as refusal:
         raise (_not_proven() if offered is not None and refusal.code in _INVALID_FACTS else refusal) from refusal
-    changed = result.changed(COMPOSED)
-    rows = result.select(tool, _TOOL_PREDICATES + SELECTION + changed, _GENERAL_PREDICATES)
+    changed_predicates = result.changed(COMPOSED)
+    rows = result.select(tool, _TOOL_PREDICATES + SELECTION + changed_predicates, _GENERAL_PREDICATES)
     judgement = judge(domain, tool, rows, session)
     if scope != "proof":
         return judged(domain, call, identity, now_ns, result, judgement, facts, scope)
@@ -309,7 +309,7 @@ def decide(
             reasons, error = ("no rule defines this tool",), WireError("macro_not_found", "There is no such tool")
     else:
         if "final_selected" in rows:
-            definition = _compose(Composer(domain, result, changed), tool, rows)
+            definition = _compose(Composer(domain, result, changed_predicates), tool, rows)
         end = None if definition is None else definition.expires_at
         is_expired = end is not None and now_ns >= end
         if definition is None or is_expired or (offered is not None and definition.chain_digest != offered):
@@ -336,9 +336,9 @@ def judged(
         denials = tuple(fact for fact in judgement.denials if fact.predicate == "effect_denied")
         rows = {name: judgement.rows[name] for name in ("kernel.may_run", "macro_param") if name in judgement.rows}
         judgement = replace(judgement, denials=denials, rows=rows)  # an undo needs no approval
-    inputs_digest, given = _digest_of_inputs(domain, call.inputs, identity, now_ns), tuple(facts)
+    inputs_digest, used = _digest_of_inputs(domain, call.inputs, identity, now_ns), tuple(facts)
     reasons = judgement.reasons
-    return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=given, scope=scope)
+    return Decision(domain, call, identity, now_ns, result, judgement, reasons, inputs_digest, facts=used, scope=scope)
 
 
 def refused_intent(refusal: PolicyRefusal) -> Decision:
@@ -381,7 +381,7 @@ def _denial(domain: Domain, result: Result, identity: Identity, inputs: ProofInp
         check_policy(domain, result, identity, inputs.facts)
     except WireError as error:  # the intent or a fact is denied
         return error
-    # Where policy judges only the call, a new evaluation of the intent would offer the same tool, and not help.
+    # After ``macro_expired`` a client evaluates the intent again. That is useless if the denial depends on the call.
     is_final = domain.run_rules.judges_calls or any(fact.predicate == "effect_denied" for fact in judgement.denials)
     if not judgement.public_reasons:
         return WireError("auth_insufficient", "Policy does not permit this call") if is_final else _not_proven()

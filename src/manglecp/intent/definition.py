@@ -78,7 +78,7 @@ class Resource:
     """A resource that is useful for a tool."""
 
     uri: str
-    relevance: str  # why it is useful
+    relevance: str  # why the resource is useful
     priority: int  # 0 to 100
 
 

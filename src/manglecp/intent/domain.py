@@ -70,7 +70,7 @@ class Domain:
     profile: Profile
     digest: str  # the digest of everything that responses depend on, except the kernel and generated facts
     warnings: tuple[Diagnostic, ...] = ()
-    required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by intent, the predicates to state
+    required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by intent: required predicates
     generally_relevant: frozenset[str] = frozenset()  # tools whose relevance no rule decides
     generated_version: str = ""  # changes with the facts of this process's generators; empty without generators
     sources: Mapping[str, SourceVersion] = field(default_factory=dict)
@@ -141,27 +141,27 @@ class Domain:
     def clause_places(self, fact: mangle.Fact, result: mangle.Result) -> Iterator[str]:
         """Yield ``file:line`` of each clause that derived a deciding fact, as far as the engine records it."""
         heads = (self._deciding_clauses.get((fact.predicate, last), ()) for last in (fact.args[-1], None))
-        matching = [(head, rule) for head, rule in chain.from_iterable(heads) if _matches(head, fact)]
-        fired = matching[:1]
-        if len(matching) > 1:
-            fired = [(head, rule) for head, rule in matching if rule is None or result.model.has_fired(rule)]
-        pack_heads = [(head, rule) for head, rule in matching if head.span and head.span.source.trust != Trust.KERNEL]
-        for head, _ in fired or pack_heads or matching:
+        matches = [(head, rule) for head, rule in chain.from_iterable(heads) if _matches(head, fact)]
+        fired = matches[:1]
+        if len(matches) > 1:
+            fired = [(head, rule) for head, rule in matches if rule is None or result.model.has_fired(rule)]
+        pack_heads = [(head, rule) for head, rule in matches if head.span and head.span.source.trust != Trust.KERNEL]
+        for head, _ in fired or pack_heads or matches:
             if head.span is not None:
                 yield f"{head.span.source.name}:{head.span.line}"
 
     def fact_places(self, fact: mangle.Fact) -> Iterator[str]:
         """Yield ``file:line`` of each clause of the program that states a fact."""
-        for stated in self.program.facts:
-            head = stated.clause.head
+        for program_fact in self.program.facts:
+            head = program_fact.clause.head
             if head.key == fact.key and head.span is not None and _matches(head, fact):
                 yield f"{head.span.source.name}:{head.span.line}"
 
     @cached_property
     def intents(self) -> frozenset[str | None]:
         """The intents that the rules can match, and None if they can match every intent."""
-        given = {*self.profile.assertable, *self.pack.sourced_predicates}
-        return matched_intents(self.base, given, self.generally_relevant)
+        open_predicates = {*self.profile.assertable, *self.pack.sourced_predicates}
+        return matched_intents(self.base, open_predicates, self.generally_relevant)
 
     @cached_property
     def read_params(self) -> frozenset[str] | None:
@@ -187,7 +187,7 @@ class Domain:
         """
         return _Loader(pack, dict(externals or {}), list(facts), generated).load()
 
-    def changed(
+    def with_facts(
         self,
         added: Iterable[mangle.Fact],
         removed: Iterable[mangle.Fact],
@@ -196,7 +196,7 @@ class Domain:
     ) -> Domain:
         """Return a copy with other facts. Raises :class:`manglecp.mangle.MangleError`.
 
-        ``version`` is the new one of generated facts, ``sources`` are the new versions of sources; None: unchanged.
+        ``version`` is the new version of generated facts, ``sources`` has those of fact sources; None: unchanged.
         """
         base = self.base.with_facts(added, removed, check=False, limits=_limits(self.pack))
         return replace(
@@ -220,7 +220,7 @@ class _Loader:
         self.generated = generated
         self.generated_predicates = pack.sourced_predicates
         self.problems: list[Diagnostic] = list(pack.warnings)
-        self.all_readable = "" not in pack.actions  # in a survey of a broken actions.py, every name is one
+        self.all_readable = "" not in pack.actions  # false in a survey of a broken actions.py
         self.parsed = list(self._parse())
         self.units, _ = mangle.resolve(unit for unit in self.parsed if isinstance(unit, Unit))
         self.decls = [decl for unit in self.units for decl in unit.decls]
@@ -249,7 +249,7 @@ class _Loader:
             self._cross_check()
             self._check_names()
             self._raise_if_errors()
-        assert program is not None  # otherwise an error was raised
+        assert program is not None  # without a program, an error was raised
         self.problems += program.warnings
         self.problems += direction_problems(
             program.predicates, NOT_ASSERTABLE, {rule.head.key for rule in program.rules}
@@ -265,7 +265,7 @@ class _Loader:
         base = self._evaluate_base(program, [*facts, *self._generate_facts(program)])
         self._check_names(base)
         self._raise_if_errors()
-        assert base is not None  # otherwise an error was raised
+        assert base is not None  # without a base, an error was raised
         profile = Profile.of(program.predicates, NOT_ASSERTABLE)
         self.problems += flawed_tools(self.pack, base, self.clauses)
         changeable = changeable_predicates(program, profile.assertable)
@@ -382,7 +382,8 @@ class _Loader:
             path = Path(path_text)
             is_inside = self.pack.folder and path.is_relative_to(self.pack.folder)
             name = str(path.relative_to(self.pack.folder)) if is_inside else path.name
-            if is_inside and not path.is_file():  # a pipe, or a removed file, which is reported
+            if is_inside and path_text not in self.pack.fact_digests and not path.is_file():
+                # A pipe, for example: reading the pack has reported it, and opening it would wait.
                 self.all_readable = False
                 continue
             try:
@@ -410,7 +411,7 @@ class _Loader:
         self.kernel_facts += [(file, fact) for fact in facts if fact.predicate in PREDICATES]
         for name, arity in sorted({(fact.predicate, len(fact.args)) for fact in facts}):
             owner = owned.get((name, arity))
-            if name in set(self.pack.externals):  # not "in externals": in a survey, that has every key
+            if name in set(self.pack.externals):  # a set, because the mapping of a survey has every key
                 message, fix = fact_sources.external_facts_message(name), "remove its facts"
             elif name in self.generated_predicates:
                 message, fix = fact_sources.generated_facts_message(self.pack, name), "remove its facts"
@@ -438,17 +439,17 @@ class _Loader:
         """Report the first key of each single-valued predicate that has two values in the base."""
         for name, key_columns in SINGLE_VALUED.items():
             predicate = next(key for key in base.program.predicates if key[0] == name)
-            seen: set[Any] = set()
+            seen_keys: set[Any] = set()
             for row in base.rows(predicate):
                 key = row[:key_columns]
-                if key in seen:
+                if key in seen_keys:
                     key_text = ", ".join(repr(value) for value in key)
                     effect = "one would be lost" if name == "keep" else "the tool is never offered"
                     message = f"{name}({key_text}, …) has two values, so that {effect}"
                     span = self._second_head(name, key)
                     self.problems.append(Diagnostic("analysis", message, span, fix="remove one"))
                     break
-                seen.add(key)
+                seen_keys.add(key)
 
     def _second_head(self, predicate: str, key: tuple[mangle.Value, ...]) -> Span | None:
         """Return the span of the second clause head with these first arguments, or None."""

@@ -58,7 +58,7 @@ class IntentEvaluation:
         """Return the counts; informational only (EVAL-29)."""
         return Diagnostics(
             facts_evaluated=self.result.statistics.given,
-            facts_derived=max(0, self.result.statistics.derived - self.domain.base.derived),  # not in the base
+            facts_derived=max(0, self.result.statistics.derived - self.domain.base.derived),  # without the base
             rules_fired=self.result.rules_fired(),
             phases_completed=PHASES,
         )
@@ -75,7 +75,7 @@ class PolicyRefusal(wire.WireError):
 def evaluate(
     domain: Domain, request: IntentRequest, identity: Identity, *, clock: Callable[[], int] = time.time_ns
 ) -> IntentEvaluation:
-    """Evaluate a request at its own evaluation time, or at the clock's if it has none. Raises WireError.
+    """Evaluate a request at its own evaluation time, or without one at the time of the clock. Raises WireError.
 
     A denial by policy raises :class:`PolicyRefusal`.
     """
@@ -85,13 +85,13 @@ def evaluate(
         raise wire.malformed(message, "$.payload.options.x-why_not", "ask in several requests")
     _check_intent(domain, payload.intent.name, identity)
     now = wire.read_eval_time(payload.eval_time, clock)
-    started = time.perf_counter_ns()
+    started_at = time.perf_counter_ns()
     limits = _effective_limits(domain.limits, payload.constraints)
     client_facts = read_facts(domain, payload.intent, payload.facts, now)
     session = [fact for fact in client_facts if fact.predicate != wire.UPGRADE]
-    given = [*session, *request_facts(domain, payload.intent, identity), *domain.stale_facts(now)]
-    result = derive(domain, given, now, limits)
-    selected = [Selected(*cast("tuple[str, int, Phase]", row)) for row in result.rows(("final_selected", 3))]
+    request_inputs = [*session, *request_facts(domain, payload.intent, identity), *domain.stale_facts(now)]
+    result = derive(domain, request_inputs, now, limits)
+    selected_tools = [Selected(*cast("tuple[str, int, Phase]", row)) for row in result.rows(("final_selected", 3))]
     evaluation = IntentEvaluation(
         domain=domain,
         request=request,
@@ -99,9 +99,9 @@ def evaluate(
         result=result,
         now=now,
         session=session,
-        selected=tuple(sorted(selected, key=lambda tool: (-tool.score, tool.tool))),
+        selected=tuple(sorted(selected_tools, key=lambda tool: (-tool.score, tool.tool))),
         upgrades=frozenset(str(fact.args[0]) for fact in client_facts if fact.predicate == wire.UPGRADE),
-        duration_ns=time.perf_counter_ns() - started,
+        duration_ns=time.perf_counter_ns() - started_at,
     )
     try:
         check_policy(domain, result, identity, payload.facts)
@@ -115,14 +115,14 @@ def _check_intent(domain: Domain, name: str, identity: Identity) -> None:
 
     Intents that only rules name are suggested only to callers with ``explain_policy``.
     """
-    listed = {intent.name for intent in domain.pack.settings.intents}
-    if name in listed or not domain.intents.isdisjoint((name, None)):
+    in_manifest = {intent.name for intent in domain.pack.settings.intents}
+    if name in in_manifest or not domain.intents.isdisjoint((name, None)):
         return
-    known = listed.union(filter(None, domain.intents)) if EXPLAIN_POLICY in identity.permissions else listed
+    visible = in_manifest.union(filter(None, domain.intents)) if EXPLAIN_POLICY in identity.permissions else in_manifest
     fallback = "The manifest lists the intents of this server."
-    if known == {GENERAL_INTENT.name}:
+    if visible == {GENERAL_INTENT.name}:
         fallback = f"Did you mean '{GENERAL_INTENT.name}'?"
-    suggestion = wire.did_you_mean(name, known) or fallback
+    suggestion = wire.did_you_mean(name, visible) or fallback
     message = f"No rule of this server can match the intent {quote(name)}"
     raise wire.WireError("x-unknown_intent", message, {"path": "$.payload.intent.name", "suggestion": suggestion})
 
@@ -136,10 +136,10 @@ def read_facts(domain: Domain, intent: Intent | None, facts: list[Any], now: int
     param_count = 0 if intent is None else len(intent.params or ())
     if param_count and len(facts) + param_count > limit:
         raise wire.too_many_facts(len(facts) + param_count, limit)
-    required = () if intent is None else domain.required.get(intent.name, ())
-    if not facts and not required:
+    required_predicates = () if intent is None else domain.required.get(intent.name, ())
+    if not facts and not required_predicates:
         return []
-    return domain.profile.read(facts, now, limit=limit, required=required)
+    return domain.profile.read(facts, now, limit=limit, required=required_predicates)
 
 
 def _effective_limits(server: EffectiveLimits, constraints: Constraints) -> EffectiveLimits:
@@ -195,9 +195,9 @@ def derive(domain: Domain, facts: Sequence[Fact], now: int, limits: EffectiveLim
 def _log_text(diagnostic: Diagnostic) -> str:
     """Format place, cause and rule. Values of facts must not get into the log, so the cause ends at the first value."""
     cause = _VALUE.sub("…", diagnostic.message)
-    place = "" if diagnostic.span is None else f"{diagnostic.span.source.name}:{diagnostic.span.line}: "
+    location = "" if diagnostic.span is None else f"{diagnostic.span.source.name}:{diagnostic.span.line}: "
     rule = "" if diagnostic.clause is None else f", in {diagnostic.clause}"
-    return " ".join(f"{place}{cause}{rule}".split())
+    return " ".join(f"{location}{cause}{rule}".split())
 
 
 def _limit_error(error: LimitError, limits: EffectiveLimits) -> wire.WireError:

@@ -21,29 +21,29 @@ from manglecp.pack import ExternalDescription, FactSource as SourceSettings, Pac
 
 def declarations(pack: Pack, decls: Iterable[Decl]) -> Source:
     """Return a source that declares the external predicates that the rules do not declare."""
-    declared = {decl.atom.predicate for decl in decls}
-    missing = [external for name, external in sorted(pack.externals.items()) if name not in declared]
-    return Source("externals.py", "\n".join(map(_declaration, missing)), Trust.SCHEMA)
+    declared_names = {decl.atom.predicate for decl in decls}
+    undeclared = [external for name, external in sorted(pack.externals.items()) if name not in declared_names]
+    return Source("externals.py", "\n".join(map(_declaration, undeclared)), Trust.SCHEMA)
 
 
 def external_problems(
     pack: Pack, decls: Iterable[Decl], clauses: list[Clause], all_parsed: bool
 ) -> Iterator[Diagnostic]:
     """Yield contradictions between rules and ``externals.py``; ``all_parsed`` is whether every rule file parsed."""
-    declared = {decl.atom.predicate: decl for decl in decls}
-    used = {name for clause in clauses for name, _ in clause.reads}
-    for name, decl in declared.items():
+    declarations_by_name = {decl.atom.predicate: decl for decl in decls}
+    used_names = {name for clause in clauses for name, _ in clause.reads}
+    for name, decl in declarations_by_name.items():
         if descriptor(decl, "external") is not None and name not in pack.externals:
             yield _problem_at(decl, f"externals.py does not answer {name}", did_you_mean(name, pack.externals))
     for name, external in pack.externals.items():
-        declaration = declared.get(name)
+        declaration = declarations_by_name.get(name)
         if declaration is not None and _signature(declaration) != (external.arity, external.mode):
             fix = f"write {_declaration(external)}"
             yield _problem_at(declaration, f"externals.py answers {name} with another number of arguments or mode", fix)
         for clause in clauses:
-            if clause.head.predicate == name and clause.is_fact:  # the analysis refuses rules for it
+            if clause.head.predicate == name and clause.is_fact:  # the analysis refuses rules of external predicates
                 yield Diagnostic("analysis", external_facts_message(name), clause.head.span, fix="remove it")
-        if name not in used and all_parsed:
+        if name not in used_names and all_parsed:
             fix = "remove it, or use it in a rule"
             yield pack_problem("externals.py", f"no rule uses {name}", fix=fix, severity="warning")
 
@@ -59,7 +59,7 @@ def descriptor(decl: Decl, name: str) -> tuple[Any, ...] | None:
 
 def _problem_at(decl: Decl, message: str, fix: str) -> Diagnostic:
     span = decl.atom.span
-    assert span is not None  # it was parsed
+    assert span is not None  # only a parsed declaration has a span
     return pack_problem(span.source.name, message, span.line, span.column, fix=fix)
 
 
@@ -97,13 +97,13 @@ def generator_problems(
 
     ``owned`` has the owners of predicates that are not the domain's; ``all_parsed`` is whether every rule file parsed.
     """
-    declared = {decl.atom.predicate for decl in decls}
+    declared_names = {decl.atom.predicate for decl in decls}
     owners = {name: owner for (name, _), owner in owned.items()}
     generated_predicates = set()
-    provided = [("facts.py", each.name, each.predicates) for each in pack.generators.values()]
-    provided += [("pack.toml", f"facts.{each.name}", each.predicates) for each in pack.settings.fact_sources]
+    providers = [("facts.py", each.name, each.predicates) for each in pack.generators.values()]
+    providers += [("pack.toml", f"facts.{each.name}", each.predicates) for each in pack.settings.fact_sources]
     yield from _source_problems(pack, decls)
-    for file, source, predicates in provided:
+    for file, source, predicates in providers:
         for name in predicates:
             if name in PREDICATES:
                 message, fix = f"{name} is a word of the kernel", "give another predicate, and derive it in rules"
@@ -112,7 +112,7 @@ def generator_problems(
             elif name in owners:
                 message = f"{name} belongs to {owners[name].label}, a generator may not add to it"
                 fix = "give another predicate that those rules read"
-            elif name not in declared and all_parsed:
+            elif name not in declared_names and all_parsed:
                 message, fix = f"no rule file declares {name}", f"write Decl {name}(…) bound […]."
             else:
                 generated_predicates.add(name)
@@ -128,7 +128,7 @@ def generator_problems(
 def _source_problems(pack: Pack, decls: Iterable[Decl]) -> Iterator[Diagnostic]:
     """Yield sources without a generator, and predicates of a source with facts of clients or of another source."""
     directions = {decl.atom.predicate: descriptor(decl, "direction") for decl in decls}
-    provider = {name: each.name for each in pack.generators.values() for name in each.predicates}
+    provider_of = {name: each.name for each in pack.generators.values() for name in each.predicates}
     for source in pack.settings.fact_sources:
         generator = pack.generators.get(source.name)
         if source.push and generator is not None:
@@ -142,14 +142,14 @@ def _source_problems(pack: Pack, decls: Iterable[Decl]) -> Iterator[Diagnostic]:
             if directions.get(name) in (("input",), ("both",)):
                 message = f"facts.{source.name}: clients may state {name}, so that no rule could trust its facts"
                 yield pack_problem("pack.toml", message, fix=f"remove direction from the Decl of {name}")
-            if (other := provider.setdefault(name, source.name)) != source.name:
-                message = f"facts.{source.name}: {name} has facts of {other} already"
+            if (other_source := provider_of.setdefault(name, source.name)) != source.name:
+                message = f"facts.{source.name}: {name} has facts of {other_source} already"
                 yield pack_problem("pack.toml", message, fix="give each source predicates of its own")
 
 
 def generated_facts_message(pack: Pack, predicate: str) -> str:
-    pushed = (source.name for source in pack.settings.fact_sources if predicate in source.predicates)
-    name = next(pushed, None)
+    source_names = (source.name for source in pack.settings.fact_sources if predicate in source.predicates)
+    name = next(source_names, None)
     return f"the facts of {predicate} are those that {'facts.py gives' if name is None else f'are pushed to {name}'}"
 
 
@@ -171,9 +171,9 @@ class SourceVersion(NamedTuple):
 
 
 class Freshness:
-    """When each version of the facts of a source was last confirmed. A thread may update it during evaluations.
+    """When each version of the facts of a source was last confirmed. Threads may confirm versions during evaluations.
 
-    Versions have their own times, so that a newer one never makes the facts of an older domain look fresh.
+    Versions have their own times, so that a newer version never makes the facts of an older domain count as fresh.
     """
 
     def __init__(self, sources: Iterable[SourceSettings]) -> None:
@@ -182,16 +182,16 @@ class Freshness:
         """By source and version, in nanoseconds since 1970; replaced as a whole. Unusable versions are missing."""
 
     def confirm(self, name: str, version: int, at_ns: int) -> None:
-        """Record a confirmation of a version; earlier versions but the last are forgotten."""
-        others = {key: ns for key, ns in self.confirmed_ns.items() if key[0] != name or key[1] >= version - 1}
-        self.confirmed_ns = others | {(name, version): max(at_ns, others.get((name, version), at_ns))}
+        """Record a confirmation of a version; of earlier versions only the last one is remembered."""
+        kept_ns = {key: ns for key, ns in self.confirmed_ns.items() if key[0] != name or key[1] >= version - 1}
+        self.confirmed_ns = kept_ns | {(name, version): max(at_ns, kept_ns.get((name, version), at_ns))}
 
     def forget(self, name: str) -> None:
         """Record that the newest version of a source cannot be used."""
         self.confirmed_ns = {key: ns for key, ns in self.confirmed_ns.items() if key[0] != name}
 
     def stale_facts(self, versions: Mapping[str, SourceVersion], now_ns: int) -> list[Fact]:
-        """Return a fact for each source of which this version is stale."""
+        """Return a fact for each source whose version in ``versions`` is stale, or that has none."""
         return [
             Fact("stale_source", (source.name, reason))
             for source in self._sources
@@ -208,7 +208,7 @@ class Freshness:
         return f"the facts of {source.name} are {age_text(age_ns)} old, and {age_text(limit_ns)} are allowed"
 
 
-_NOT_DECIDING: Final = frozenset({*AFTER_RUN_ARITIES, "extract", "keep"})  # they decide about results only
+_NOT_DECIDING: Final = frozenset({*AFTER_RUN_ARITIES, "extract", "keep"})  # these affect results, not decisions
 
 
 def guards(program: Program, pack: Pack) -> Iterator[Fact]:
@@ -217,18 +217,18 @@ def guards(program: Program, pack: Pack) -> Iterator[Fact]:
     The dependency is that of predicates: a rule reads a source if it reads one of its predicates, or any predicate that
     another rule derives from them. A rule whose head names no tool guards every tool.
     """
-    deciding = [rule for rule in program.rules if rule.head.predicate in PREDICATES - _NOT_DECIDING - ASSERTED]
+    deciding_rules = [rule for rule in program.rules if rule.head.predicate in PREDICATES - _NOT_DECIDING - ASSERTED]
     first_args = {key[0]: _first_argument(predicate) for key, predicate in program.predicates.items()}
     for source in pack.settings.fact_sources:
         generator = pack.generators.get(source.name)
         names = set(source.predicates if generator is None else generator.predicates)
-        read = program.affected_by(key for key in program.predicates if key[0] in names)
-        for rule in deciding if source.on_stale == "deny" else ():
-            if rule.clause.trust is Trust.KERNEL or read.isdisjoint(rule.clause.reads):
+        source_dependents = program.affected_by(key for key in program.predicates if key[0] in names)
+        for rule in deciding_rules if source.on_stale == "deny" else ():
+            if rule.clause.trust is Trust.KERNEL or source_dependents.isdisjoint(rule.clause.reads):
                 continue
-            first = rule.head.args[0] if rule.head.args else None
+            first_arg = rule.head.args[0] if rule.head.args else None
             kind = {"Tool": "tool", "Action": "action"}.get(first_args[rule.head.predicate])
-            name = first if kind is not None and isinstance(first, str) else ""
+            name = first_arg if kind is not None and isinstance(first_arg, str) else ""
             if not name or rule.head.predicate == "conflicts":  # a conflict concerns the other tool as well
                 kind, name = "any", ""
             yield Fact("source_guards", (source.name, kind or "any", name))

@@ -91,7 +91,7 @@ def result_schema(schema: Any) -> dict[str, Any]:
 
 
 def _without_definitions(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: part for key, part in schema.items() if key not in ("$defs", "definitions")}
+    return {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
 
 
 def _property(parameter: ExposedParameter) -> dict[str, Any]:
@@ -117,28 +117,28 @@ class _Definitions:
         return self.copy(_without_definitions(schema), ExposedParameter(name, name, f"{_ARGUMENT}{name}", schema))
 
     def copy(self, schema: Any, owner: ExposedParameter, depth: int = 0) -> Any:
-        """Return a copy. Its references lead to ``definitions``; references of ``schema`` lead to ``owner.schema``."""
+        """Return a copy whose references lead to ``definitions``; references of ``schema`` lead to ``owner.schema``."""
         if not isinstance(schema, Mapping):
             return schema
         if depth > _MAX_DEPTH:
             raise Flaw(f"a schema is nested more than {_MAX_DEPTH} deep")
-        copied: dict[str, Any] = {}
+        schema_copy: dict[str, Any] = {}
         for key, value in schema.items():
             if key in _UNSUPPORTED:
                 raise Flaw(f"a schema has {key}, which a tool's schema cannot take over", "refer to #/$defs/… only")
             if key == "$ref":
-                copied[key] = self._reference(value, owner, depth)
+                schema_copy[key] = self._reference(value, owner, depth)
             elif isinstance(value, str):
-                copied[key] = escape_invisible(value) if key in _ANNOTATIONS else _visible(value)
+                schema_copy[key] = escape_invisible(value) if key in _ANNOTATIONS else _visible(value)
             elif key in _DATA:
-                copied[key] = _visible(value)
+                schema_copy[key] = _visible(value)
             elif key in _NAMED and isinstance(value, Mapping):
-                copied[key] = {_visible(name): self.copy(part, owner, depth + 1) for name, part in value.items()}
+                schema_copy[key] = {_visible(name): self.copy(part, owner, depth + 1) for name, part in value.items()}
             elif isinstance(value, (list, tuple)):
-                copied[key] = [self.copy(part, owner, depth + 1) for part in value]
+                schema_copy[key] = [self.copy(part, owner, depth + 1) for part in value]
             else:
-                copied[key] = self.copy(value, owner, depth + 1)
-        return copied
+                schema_copy[key] = self.copy(value, owner, depth + 1)
+        return schema_copy
 
     def _reference(self, reference: Any, owner: ExposedParameter, depth: int) -> str:
         place, _, name = str(reference).rpartition("/")
@@ -169,7 +169,7 @@ class _Definitions:
             return name
         if not action.startswith(_ARGUMENT) and (longer := f"{action}.{name}") not in self.definitions:
             return longer
-        return next(numbered for n in itertools.count(2) if (numbered := f"{name}_{n}") not in self.definitions)
+        return next(candidate for n in itertools.count(2) if (candidate := f"{name}_{n}") not in self.definitions)
 
 
 def _visible(data: Any) -> Any:
@@ -181,14 +181,14 @@ def _visible(data: Any) -> Any:
 
 def _refuse_expansions(definitions: Mapping[str, Any]) -> None:
     """Raise :class:`Flaw` for definitions that refer to themselves for the same value, or expand exponentially."""
-    applied = {
+    applied_names = {
         name: [target for target in _applied_definitions(schema) if target in definitions]
         for name, schema in definitions.items()
     }
     lookups: dict[str, int] = {}
     try:
-        for name in TopologicalSorter(applied).static_order():
-            lookups[name] = 1 + sum(lookups[target] for target in applied[name])
+        for name in TopologicalSorter(applied_names).static_order():
+            lookups[name] = 1 + sum(lookups[target] for target in applied_names[name])
             if lookups[name] > _MAX_LOOKUPS:
                 raise Flaw(
                     f"the definition {name!r} of a schema refers to others more than {_MAX_LOOKUPS:,} times in all",
@@ -203,10 +203,10 @@ def _applied_definitions(schema: Any) -> Iterator[str]:
     """Yield the definitions that apply to the same value as the schema, not to a part of it."""
     pending = [schema]
     while pending:
-        part = pending.pop()
-        if isinstance(part, Mapping):
-            if "$ref" in part:
-                yield part["$ref"].removeprefix("#/$defs/")
-            pending += [inner for key in _IN_PLACE if isinstance(inner := part.get(key), Mapping)]
-            pending += [inner for key in ("allOf", "anyOf", "oneOf") for inner in part.get(key, ())]
-            pending += part.get("dependentSchemas", {}).values()
+        subschema = pending.pop()
+        if isinstance(subschema, Mapping):
+            if "$ref" in subschema:
+                yield subschema["$ref"].removeprefix("#/$defs/")
+            pending += [inner for key in _IN_PLACE if isinstance(inner := subschema.get(key), Mapping)]
+            pending += [inner for key in ("allOf", "anyOf", "oneOf") for inner in subschema.get(key, ())]
+            pending += subschema.get("dependentSchemas", {}).values()

@@ -19,21 +19,23 @@ def matched_intents(base: Base, open_names: Set[str], general: Set[str] = frozen
     Predicates in ``open_names`` may get facts from clients and generators. The tools in ``general`` are relevant for
     each of these intents; their facts do not make every intent match.
     """
-    rules = [(rule.head.key, [p for p in rule.clause.premises if not p.negated]) for rule in base.program.rules]
-    named = frozenset(name for _, premises in rules for name in intents_of(premises))
+    rules = [
+        (rule.head.key, [each for each in rule.clause.premises if not each.negated]) for rule in base.program.rules
+    ]
+    named_intents = frozenset(name for _, premises in rules for name in intents_of(premises))
 
     def has_rows(key: Key) -> bool:
         return any(key != _RELEVANT or row[0] not in general for row in base.rows(key))
 
     intent_bound = {key for key, _ in rules if key[0] not in open_names and not has_rows(key)} | {_INTENT}
     count = 0
-    while count != len(intent_bound):  # in the end, no fact of these is derivable without an intent
+    while count != len(intent_bound):  # when the loop ends, no fact of these predicates is derivable without an intent
         count = len(intent_bound)
         for key, premises in rules:
             if intent_bound.isdisjoint(premise.atom.key for premise in premises if isinstance(premise, Literal)):
                 intent_bound.discard(key)
     selects_any = any(key not in intent_bound and (has_rows(key) or key in dict(rules)) for key in _SELECTING)
-    return named | {None} if selects_any else named
+    return named_intents | {None} if selects_any else named_intents
 
 
 def intents_of(premises: Sequence[Premise]) -> Iterable[str | None]:

@@ -101,7 +101,7 @@ def _declared(decls: Iterable[Decl]) -> Iterator[str]:
 
 
 def _similar_predicate(name: str) -> str | None:
-    import difflib  # only needed for an unread predicate
+    import difflib  # imported late: few packs have an unread predicate
 
     matches = difflib.get_close_matches(name, sorted(PREDICATES), n=1, cutoff=0.8)
     return matches[0] if matches else None
@@ -147,7 +147,7 @@ def find_untimed(program: Program) -> Iterator[Diagnostic]:
     for rule in program.rules:
         for premise in rule.clause.literals:
             if premise.operator is None:
-                continue  # no window
+                continue  # a premise without a window
             source = eternal.get(premise.atom.key)
             if source is not None and source not in reported_sources:
                 reported_sources.add(source)
@@ -343,10 +343,10 @@ class _CrossCheck(StatementCheck):
             if isinstance(address, str) and uri(address) is None:
                 message = f"{address!r} is not a path or URI that clients can open"
                 self._report(statement, 1, message, "write a path or a URI")
-            if isinstance(why := statement.args[2], str) and not why.strip():
+            if isinstance(relevance := statement.args[2], str) and not relevance.strip():
                 self._report(statement, 2, "the resource has no relevance", "write why the tool needs it", error=False)
-        needed = {statement.args[1] for statement in self._each("needs_skill", 2)}
-        for skill in sorted(self.pack.skills.keys() - needed if None not in needed else ()):
+        needed_skills = {statement.args[1] for statement in self._each("needs_skill", 2)}
+        for skill in sorted(self.pack.skills.keys() - needed_skills if None not in needed_skills else ()):
             fix = f'write needs_skill(Tool, "{skill}") with the facts that make it necessary'
             file, message = f"skills/{skill}.md", "no rule needs this skill"
             self.problems.add(pack_problem(file, message, fix=fix, severity="warning"))
@@ -384,11 +384,11 @@ class _CrossCheck(StatementCheck):
                 self._report(statement, 1, message, "name another tool", error=False)
             rivals.setdefault(frozenset(statement.args), []).append(statement)
         for statement in self._each("requires", 2):
-            tool, needed = statement.args
-            if tool == needed:
+            tool, required_tool = statement.args
+            if tool == required_tool:
                 continue
-            if any(other.premises <= statement.premises for other in rivals.get(frozenset(statement.args), ())):
-                message = f"{tool} requires {needed} and is in conflict with it, so that it is never offered"
+            if any(rival.premises <= statement.premises for rival in rivals.get(frozenset(statement.args), ())):
+                message = f"{tool} requires {required_tool} and is in conflict with it, so that it is never offered"
                 self._report(statement, 1, message, "remove one of the two", error=False)
 
     def _check_tools(self) -> None:
@@ -412,18 +412,18 @@ class _CrossCheck(StatementCheck):
 
     def _check_intents(self) -> None:
         """Warn about intents that pack.toml lists and no rule reads."""
-        mentioned: set[str] = set()
+        read_intents: set[str] = set()
         for clause in self.clauses:
             for name in intents_of(clause.premises):
                 if name is None:
                     return  # a rule that reads every intent
-                mentioned.add(name)
+                read_intents.add(name)
         if any(not statement.premises for statement in self._each("mandatory", 1) + self._each("relevant", 2)):
             return  # a tool that is selected for every intent
-        listed = {intent.name: intent.line for intent in self.pack.settings.intents}
-        for name in sorted(set(listed) - mentioned):
-            message, fix = f"no rule mentions the intent {name!r}", did_you_mean(name, mentioned)
-            self.problems.add(pack_problem("pack.toml", message, listed[name], fix=fix, severity="warning"))
+        lines_by_intent = {intent.name: intent.line for intent in self.pack.settings.intents}
+        for name in sorted(set(lines_by_intent) - read_intents):
+            message, fix = f"no rule mentions the intent {name!r}", did_you_mean(name, read_intents)
+            self.problems.add(pack_problem("pack.toml", message, lines_by_intent[name], fix=fix, severity="warning"))
 
 
 def _is_score(value: object) -> bool:

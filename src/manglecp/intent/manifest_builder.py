@@ -69,11 +69,11 @@ def manifest(
 ) -> messages.Manifest:
     """Return the manifest. ``endpoints`` are for HTTP; ``auth`` replaces the pack's; ``extensions`` are added."""
     pack = domain.pack
-    limits, configured = pack.settings.limits, pack.settings.auth
+    limits, auth_settings = pack.settings.limits, pack.settings.auth
     auth = auth or messages.Auth(
-        required=configured.required,
-        schemes=configured.schemes or messages.UNSET,
-        token_url=configured.token_url or messages.UNSET,
+        required=auth_settings.required,
+        schemes=auth_settings.schemes or messages.UNSET,
+        token_url=auth_settings.token_url or messages.UNSET,
     )
     outline = outline_manifest(pack.settings, status, endpoints, auth).payload
     affinities = dict(pack.settings.domain.affinities) or messages.UNSET
@@ -125,8 +125,8 @@ def _extensions(domain: Domain, added: dict[str, Any]) -> dict[str, Any]:
         "x-rule_coverage": {"enabled": settings.rule_coverage, **EXTENSIONS["x-rule_coverage"]},
         "x-structured_facts": {"enabled": settings.structured_facts, "rules": False},
     }
-    reached = sorted({name for names in domain.pack.egress.values() for name in names})
-    egress = {"x-egress": {"destinations": reached}} if reached else {}
+    destinations = sorted({name for names in domain.pack.egress.values() for name in names})
+    egress = {"x-egress": {"destinations": destinations}} if destinations else {}
     return {**EXTENSIONS, **configurable, **egress, "x-pack_digest": domain.digest, **added}
 
 

@@ -213,10 +213,10 @@ class _NameCheck:
     def _computed_uses(self) -> Iterator[_Use]:
         """Yield the computed names that are in the base; warn about rules whose computed names depend on requests."""
         if (base := self.rules.base) is None:
-            return  # the pack has errors, which are reported first
+            return  # a pack with errors has no base; its errors are reported first
         for clause in self.rules.clauses:
-            head, required = clause.head, _pack_predicates(clause)
-            is_open = head.predicate in self.open_predicates or (required and required <= self.open_predicates)
+            head, needed_keys = clause.head, _pack_predicates(clause)
+            is_open = head.predicate in self.open_predicates or (needed_keys and needed_keys <= self.open_predicates)
             if is_open or head.predicate in _UNRESTRICTIVE:
                 continue
             for term, kinds, span in self._computed(clause):
@@ -226,7 +226,7 @@ class _NameCheck:
                 is_in_base = columns and head.key in self.rules.constant and not _is_compared(clause, term)
                 if not is_in_base:
                     message = f"{_first_kind(kinds)} names computed here are not checked"
-                    predicate = min(required, default="a predicate of the pack that derives them")
+                    predicate = min(needed_keys, default="a predicate of the pack that derives them")
                     fix = f"write them as constants, or declare {predicate} with open(…)"
                     self.problems.add(Diagnostic("analysis", message, span, fix=fix, severity="warning"))
                     break
@@ -351,13 +351,13 @@ class NameFlow:
 
     def _derive(self, column: Column) -> None:
         (key, index), (names, sources) = column, self._content_so_far(column)
-        is_new = not names and not sources  # nothing was derived yet
+        is_new = not names and not sources  # the first round of this column
         if self.rules.base is not None and key in self.rules.constant:
             names.update(value for row in self.rules.base.rows(key) if isinstance(value := row[index], str))
             return
         if key[0] in self.outside or key[0] in ASSERTED:
             sources.add(key[0])
-        for _, facts in self.rules.facts if is_new else ():  # read once: files may have a million facts
+        for _, facts in self.rules.facts if is_new else ():  # files may have a million facts: only in the first round
             names.update(value for fact in facts if fact.key == key and isinstance(value := fact.args[index], str))
         for clause in self.by_head.get(key, ()):
             content = self._term_content(clause, clause.head.args[index])
@@ -404,7 +404,7 @@ def _pack_predicates(clause: Clause) -> set[str]:
 
 
 def _is_compared(clause: Clause, term: Term) -> bool:
-    """Return whether a computed name is also in a required fact: the clause then only compares the two."""
+    """Return whether a computed name is also in a required fact: then the clause only compares name and fact."""
     return any(term in atom.args for atom in _required_atoms(clause))
 
 

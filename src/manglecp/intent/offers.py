@@ -117,27 +117,27 @@ class OfferService:
         A valid offer is cached briefly: an offer stored by another process becomes visible after ``_FRESH_SECONDS``.
         """
         now_ms, key = self._clock() // 1_000_000, (identity, macro_id)
-        cached = self._read_cache.get(key)
-        if cached is not None and now_ms < cached.ends_ms and time.monotonic() < cached.fresh_until:
-            return cached.offer
+        cached_offer = self._read_cache.get(key)
+        if cached_offer is not None and now_ms < cached_offer.ends_ms and time.monotonic() < cached_offer.fresh_until:
+            return cached_offer.offer
         registry = self._store.registry
 
         def read(tx: Transaction) -> tuple[StoredOffer | None, int]:
-            stored = registry.find(tx, identity, macro_id, now_ms)
-            return stored, 0 if stored is None else registry.entries(tx, identity, [macro_id])[macro_id].drop_ms
+            entry = registry.find(tx, identity, macro_id, now_ms)
+            return entry, 0 if entry is None else registry.entries(tx, identity, [macro_id])[macro_id].drop_ms
 
         read_at = time.monotonic()
-        stored, drop_ms = await self._store.writer.read(read)
-        if stored is None:
+        entry, drop_ms = await self._store.writer.read(read)
+        if entry is None:
             return None
         try:
-            definition = self.codec.read(stored.document)
+            definition = self.codec.read(entry.document)
         except LookupError:  # the document has a secret setting that this pack revision does not have
             return None
-        inputs = self._store.seals.unseal(stored.inputs, *_seal_binding(identity, stored.inputs_digest))
+        inputs = self._store.seals.unseal(entry.inputs, *_seal_binding(identity, entry.inputs_digest))
         offer = Offer(definition, ProofInputs.decode(inputs), default_arguments(definition))
-        if len(stored.document) + len(inputs) <= _LARGEST_CACHED and _is_valid(stored, now_ms):
-            self._read_cache.put(key, _ReadOffer(offer, stored.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
+        if len(entry.document) + len(inputs) <= _LARGEST_CACHED and _is_valid(entry, now_ms):
+            self._read_cache.put(key, _ReadOffer(offer, entry.expires_at_ms or drop_ms, read_at + _FRESH_SECONDS))
         return offer
 
     async def skills(self, identity: Identity, skill_id: str | None = None) -> tuple[Skill, ...]:
@@ -152,33 +152,33 @@ class OfferService:
             lambda tx: registry.with_skill(tx, identity.name, skill_id, now_ms, latest_ms, _MAX_SKILL_PROOFS)
         )
         deadline = time.monotonic() + self.domain.limits.milliseconds / 1_000
-        needed: set[str] = set()
+        needed_ids: set[str] = set()
         for macro_id in macro_ids:
-            if time.monotonic() >= deadline or skill_id in needed:
+            if time.monotonic() >= deadline or skill_id in needed_ids:
                 break
             offer = await self.find(identity.name, macro_id)
-            if offer is not None and not needed.issuperset(offer.definition.skills):
-                needed.update(await asyncio.to_thread(self._needed_skills, offer, identity))
-        readable = [text for _, text in sorted(self.domain.pack.skills.items()) if text.skill_id in needed]
+            if offer is not None and not needed_ids.issuperset(offer.definition.skills):
+                needed_ids.update(await asyncio.to_thread(self._needed_skills, offer, identity))
+        readable = [text for _, text in sorted(self.domain.pack.skills.items()) if text.skill_id in needed_ids]
         if skill_id is None:
             return tuple(map(skill, readable))
-        found = tuple(skill(text, complete=True) for text in readable if text.skill_id == skill_id)
-        if not found:
+        matching_skills = tuple(skill(text, complete=True) for text in readable if text.skill_id == skill_id)
+        if not matching_skills:
             raise WireError("x-skill_not_found", "No tool that is offered to you now refers to a skill with this id")
-        return found
+        return matching_skills
 
     def _needed_skills(self, offer: Offer, identity: Identity) -> tuple[str, ...]:
         """Prove an offered tool again, and return the ids of the skills that it needs now; empty without a proof.
 
-        Clients without a credential share one identity: the facts and parameters of one prove no skill for another.
+        Clients without a credential share one identity: the facts of one client prove no skill for another.
         """
         tool, inputs = offer.definition.tool, offer.inputs
-        assert inputs.intent is not None  # an offer has one
+        assert inputs.intent is not None  # only intents are offered tools
         if identity.anonymous:
             inputs = ProofInputs(Intent(name=inputs.intent.name))
-        call, offered = Call(tool, offer.defaults, inputs), offer.definition.chain_digest
+        call, offered_digest = Call(tool, offer.defaults, inputs), offer.definition.chain_digest
         with suppress(WireError):
-            return decide(self.domain, call, identity, self._clock(), (), offered=offered).proven().skills
+            return decide(self.domain, call, identity, self._clock(), (), offered=offered_digest).proven().skills
         return ()
 
     async def prove(
@@ -206,11 +206,11 @@ class OfferService:
         facts = call.facts(domain)
         # In a thread, CPU time counts: other threads must not make a proof look slow. Inline, a faster clock suffices.
         clock = time.perf_counter if offer.is_cheap else time.thread_time
-        started = clock()
+        started_at = clock()
         try:
             decision = decide(domain, call, identity, self._clock(), facts, offered=offered.chain_digest)
         finally:
-            offer.is_cheap = clock() - started < _SLOW_SECONDS
+            offer.is_cheap = clock() - started_at < _SLOW_SECONDS
         try:
             if decision.error is not None and decision.error.code == "macro_expired":
                 _check_begin(offered, self._clock())
@@ -225,14 +225,14 @@ class OfferService:
         stored_before = self._stored_before(name, inputs_digest, definitions)
         if stored_before is not None and self._are_stored(name, stored_before, now_ms):
             return
-        sealed = self._store.seals.seal(inputs, *_seal_binding(name, inputs_digest))
+        sealed_inputs = self._store.seals.seal(inputs, *_seal_binding(name, inputs_digest))
         entries = [
             StoredOffer(
                 definition.macro_id,
                 definition.chain_digest,
                 self.codec.write(definition),
                 inputs_digest,
-                sealed,
+                sealed_inputs,
                 *_window(definition),
                 skills=definition.skills,
             )
@@ -251,7 +251,7 @@ class OfferService:
                 self._written_cache.put(key, _Stored(inputs_digest, definition, digest_bytes(entry.document), now_ms))
 
     def _stored_before(self, name: str, inputs_digest: str, definitions: Sequence[Definition]) -> list[_Stored] | None:
-        """Return the offers of all definitions that this process stored for these inputs; None if one is missing."""
+        """Return the offers that this process stored for these definitions and inputs; None if an offer is missing."""
         stored_before = []
         for definition in definitions:
             stored = self._written_cache.get((name, definition.macro_id))
@@ -283,7 +283,7 @@ def _check_begin(definition: Definition, now_ns: int) -> None:
     begin = definition.not_before
     if begin is not None and now_ns < begin:
         message = f"The macro-tool is valid from {instant_text(begin)} on"
-        wait_ms = -((now_ns - begin) // 1_000_000)  # rounded up
+        wait_ms = -((now_ns - begin) // 1_000_000)  # the double negation rounds up
         raise WireError("x-macro_not_yet_valid", message, retry_after_ms=wait_ms)
 
 
@@ -345,15 +345,16 @@ class OfferCodec:
         return msgspec.json.encode(_Document(content, tuple(blanks)), order="sorted")
 
     def _read(self, document: bytes) -> Definition:
-        decoded = _decoder.decode(document)
-        for blank in decoded.blanks:
+        decoded_document = _decoder.decode(document)
+        for blank in decoded_document.blanks:
             *path, last = blank.place
-            container = decoded.definition
+            container = decoded_document.definition
             for step in path:
                 container = container[step]
-            texts = [self._settings[part] if n % 2 else part for n, part in enumerate(blank.parts)]  # odd: a setting
+            # Parts with odd indices name settings.
+            texts = [self._settings[part] if index % 2 else part for index, part in enumerate(blank.parts)]
             container[last] = "".join(texts)
-        return msgspec.convert(decoded.definition, Definition)
+        return msgspec.convert(decoded_document.definition, Definition)
 
     def _without_secrets(self, value: Any, place: JsonPath, blanks: list[_SecretText]) -> Any:
         """Return the JSON value at ``place``; replace texts with secrets by empty texts, and add them to ``blanks``."""

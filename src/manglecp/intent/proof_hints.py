@@ -48,8 +48,8 @@ def _without_run_rules(coverage: Coverage) -> Coverage:
         count = len(about_runs)
         is_about_run = [rule.status != "fired" and not about_runs.isdisjoint(rule.missing) for rule in rules]
         heads = [rule.rule.clause.head.predicate for rule in rules]
-        others = {head for head, is_about in zip(heads, is_about_run, strict=True) if not is_about}
-        about_runs.update(set(heads) - others)  # predicates all whose rules are about runs
+        other_heads = {head for head, is_about in zip(heads, is_about_run, strict=True) if not is_about}
+        about_runs.update(set(heads) - other_heads)  # predicates that have only rules about runs
     return Coverage(
         tuple(replace(r, status="inapplicable") if x else r for r, x in zip(rules, is_about_run, strict=True))
     )
@@ -116,7 +116,7 @@ class Hints:
         )
 
     def derivations(self, definitions: Sequence[Definition]) -> tuple[messages.Derivation, ...]:
-        """Return a derivation for each tool, in their order; each is computed once."""
+        """Return a derivation for each tool, in the order of the tools; each derivation is computed once."""
         selected_by_name = {selected.tool: selected for selected in self.evaluation.selected}
         for definition in definitions:
             tool = definition.tool
@@ -156,13 +156,13 @@ class Hints:
     def _children(self, node: Node) -> list[Node]:
         """Return the shown premises of a node; an intermediate predicate of the kernel is replaced by its premises."""
         children: list[Node] = []
-        seen: set[Node] = set()
+        seen_premises: set[Node] = set()
         pending = list(reversed(node.premises))
         while pending:
             premise = pending.pop()
-            if premise in seen or premise.ground is None or premise.ground.predicate in _REDUNDANT:
+            if premise in seen_premises or premise.ground is None or premise.ground.predicate in _REDUNDANT:
                 continue
-            seen.add(premise)
+            seen_premises.add(premise)
             clause = None if premise.rule is None else premise.rule.clause
             if self.visibility.hides(premise.ground.key, clause):
                 continue
@@ -204,7 +204,7 @@ class Hints:
         return trees[0]
 
     def _distinct(self, nodes: list[Node]) -> list[Node]:
-        """Drop leaves that look the same once they are redacted."""
+        """Drop leaves whose redacted texts are equal."""
         distinct: dict[object, Node] = {}
         for node in nodes:
             appearance = node if node.premises else (self._text(node), self._type(node))
@@ -212,7 +212,7 @@ class Hints:
         return list(distinct.values())
 
     def _text(self, node: Node) -> str:
-        assert node.ground is not None  # negated premises are left out
+        assert node.ground is not None  # only negated premises have no ground fact, and these are left out
         return self.visibility.fact(node.ground, self._is_from_client(node))
 
     def _type(self, node: Node) -> NodeType:

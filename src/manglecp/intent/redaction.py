@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 EXPLAIN_POLICY: Final = "explain_policy"  # the permission to see decisions of policy
 REDACTED: Final = "[redacted]"
-MAX_CHARACTERS: Final = 512  # in a text; a longer text is cut
-MAX_VALUE_CHARACTERS: Final = 4096  # in a string of a fact; a longer string is cut
+MAX_CHARACTERS: Final = 512  # of a text; longer texts are cut
+MAX_VALUE_CHARACTERS: Final = 4096  # of a string in a fact; longer strings are cut
 _MAX_SCANNED: Final = 2 * MAX_VALUE_CHARACTERS  # characters of a text; the rest is dropped before it is redacted
 CUT: Final = "…"
 
@@ -79,7 +79,7 @@ _SECRET_NAME: Final = re.compile(
 )
 # In names of settings, unlike names of predicates, "token" and "key" alone mean a credential.
 _SECRET_SETTING: Final = re.compile(rf"{_SECRET_NAME.pattern}|(?:^|_)(?:token|key)s?(?:_|$)")
-_MIN_SECRET_LENGTH: Final = 8  # a client could guess a shorter value, and [redacted] would confirm it
+_MIN_SECRET_LENGTH: Final = 8  # a client could guess a shorter value, and [redacted] would confirm the guess
 
 
 def scrub(text: str) -> str:
@@ -109,7 +109,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def policy_predicates(program: Program) -> frozenset[Key]:
-    """Return the predicates of policy: their most trusted clause, or their declaration, is one of policy."""
+    """Return the predicates of policy: their most trusted clause or their declaration has the trust level policy."""
     trust: dict[Key, Trust] = {}
     for clause in (*(rule.clause for rule in program.rules), *(fact.clause for fact in program.facts)):
         key = clause.head.key
@@ -165,11 +165,11 @@ class Visibility:
 
     def wire(self, fact: Fact) -> dict[str, Any]:
         """Return a fact of the caller in wire form, with redacted arguments."""
-        encoded: dict[str, Any] = dict(self._profile.write(fact))
+        fact_object: dict[str, Any] = dict(self._profile.write(fact))
         secret = self._secret_positions(fact.key)
-        args: Iterable[Any] = encoded.get("args", ())
-        encoded["args"] = [REDACTED if i in secret else _scrub_value(arg) for i, arg in enumerate(args)]
-        return encoded
+        args: Iterable[Any] = fact_object.get("args", ())
+        fact_object["args"] = [REDACTED if i in secret else _scrub_value(arg) for i, arg in enumerate(args)]
+        return fact_object
 
     def _secret_positions(self, key: Key) -> frozenset[int]:
         """Return the positions of arguments that are secret by the name of the predicate or of the argument."""
@@ -275,11 +275,11 @@ def _secret_columns(clause: Clause, settings: dict[tuple[Key, int], str]) -> lis
                 if (setting := settings.get((atom.key, column))) is not None and isinstance(arg, Variable):
                     secrets.setdefault(arg.name, setting)
     equalities = [premise for premise in clause.premises if not isinstance(premise, Literal) and not premise.negated]
-    for _ in equalities:  # one round for each, because an equality may depend on a later one
+    for _ in equalities:  # as many rounds as equalities, because an equality may depend on a later one
         for equality in equalities:
-            for side, other in equality.directions:
-                if isinstance(side, Variable):
-                    _mark_secret(secrets, other, side)
+            for target, source in equality.directions:
+                if isinstance(target, Variable):
+                    _mark_secret(secrets, source, target)
     for let in clause.lets:
         _mark_secret(secrets, let.expression, let.variable)
     return [

@@ -59,7 +59,7 @@ class _Search:
     def __init__(self, decision: Decision, seconds: float) -> None:
         self.decision = decision
         self.visibility = Visibility(decision.domain, decision.identity)
-        self.explainer = decision.result.explainer  # may import modules, which the time limit does not include
+        self.explainer = decision.result.explainer  # before the time limit begins, because this may import modules
         self.deadline = time.monotonic() + _WALL_FACTOR * seconds
         self.explainer.set_deadline(self.deadline)
         self.cpu_deadline = time.thread_time() + seconds
@@ -80,16 +80,16 @@ class _Search:
             reasons = [Fact("public_reason", row) for row in judgement.rows.get("public_reason", ())]
             for fact in (*reasons, *(judgement.denials if self.visibility.explains_policy else ())):
                 self._refute(fact, 0)
-        ordered = {name: self._nearest_first(name)[:_MAX_CHANGED] for name in islice(self.changes, _MAX_CHANGED)}
-        for name, values in ordered.items():
+        values_by_name = {name: self._nearest_first(name)[:_MAX_CHANGED] for name in islice(self.changes, _MAX_CHANGED)}
+        for name, values in values_by_name.items():
             for value in values:
                 if self._is_disclosed({name: value}):
                     yield self._change({name: value})
                     has_single = True
                     break
-        combined_values = {name: values[-1] for name, values in ordered.items()}
+        combined_values = {name: values[-1] for name, values in values_by_name.items()}
         if len(combined_values) > 1 and not has_single and self._verdict(combined_values) != "deny":
-            for name, values in ordered.items():
+            for name, values in values_by_name.items():
                 nearer = (value for value in values if self._verdict({**combined_values, name: value}) != "deny")
                 combined_values[name] = next(nearer)
             if self._is_disclosed(combined_values):
@@ -137,7 +137,7 @@ class _Search:
             member, items = (self._value(term, row) for term in atom.args)
             with suppress(NotPlain):
                 for value in plain_json(items) if items is not None else ():
-                    for name in [name for name, given in self.args.items() if given == _fact_scalar(member)]:
+                    for name in [name for name, requested in self.args.items() if requested == _fact_scalar(member)]:
                         if (item := _scalar(value)) is not None:
                             self._add(name, item, self._may_know(item))
         elif atom.is_builtin:
@@ -157,7 +157,7 @@ class _Search:
         if left is None or right is None or (left == right and any(isinstance(term, Apply) for term in terms)):
             return
         direct = [value for value, term in zip((left, right), terms, strict=True) if isinstance(term, Variable)]
-        has_direct = any(given in direct for given in self.args.values())
+        has_direct = any(requested in direct for requested in self.args.values())
         sides: list[tuple[Any, Term, Any, Term]] = [
             (left, terms[0], right, terms[1]),
             (right, terms[1], left, terms[0]),
@@ -166,15 +166,15 @@ class _Search:
             if not isinstance(term, Variable | Apply):
                 continue
             is_known = self._may_know(other, other_term, clause)
-            for name, given in self.args.items():
+            for name, requested in self.args.items():
                 targets: list[Any] = [other]
-                if given != value:  # part of a sum: add the distance to the bound; part of a product: scale
-                    if has_direct or not all(isinstance(number, int) for number in (given, value, other)):
+                if requested != value:  # part of a sum: add the distance to the bound; part of a product: scale
+                    if has_direct or not all(isinstance(number, int) for number in (requested, value, other)):
                         continue
-                    targets = [given + other - value, *([given * other // value] if value else [])]
+                    targets = [requested + other - value, *([requested * other // value] if value else [])]
                 for target in targets:
                     for number in (target - 1, target, target + 1) if isinstance(target, int) else (target,):
-                        self._add(name, number, given == value and is_known)
+                        self._add(name, number, requested == value and is_known)
 
     def _require(self, atom: Atom, row: Row, clause: Clause, depth: int) -> None:
         """Collect changes with which a fact of the atom would hold."""
@@ -189,14 +189,14 @@ class _Search:
                     self._add_column(name, other, other.args.index(atom.args[1]))
             return
         for shape in self.explainer.shapes(atom.key) if depth < _MAX_DEPTH else ():
-            fixed = [position for position in shape.fixable if values[position] is not None]
-            start = shape.fix(fixed, [values[position] for position in fixed])
+            fixed_positions = [position for position in shape.fixable if values[position] is not None]
+            start = shape.fix(fixed_positions, [values[position] for position in fixed_positions])
             if start is not None:
-                index, reached = self.explainer.furthest(shape, start, _MAX_ROWS)
+                index, furthest_row = self.explainer.furthest(shape, start, _MAX_ROWS)
                 if index < len(shape.rule.premises):
-                    self._collect(shape.as_written(index), reached, shape.rule.clause, depth + 1, holds=False)
+                    self._collect(shape.as_written(index), furthest_row, shape.rule.clause, depth + 1, holds=False)
         for position, value in enumerate(map(_fact_scalar, values)):
-            for name in [name for name, given in self.args.items() if given == value]:
+            for name in [name for name, requested in self.args.items() if requested == value]:
                 self._add_column(name, atom, position)
 
     def _add_column(self, name: str, atom: Atom, position: int) -> None:
@@ -213,8 +213,8 @@ class _Search:
             changes[value] = changes.get(value, False) or is_known
 
     def _nearest_first(self, name: str) -> list[Any]:
-        given, values = self.args[name], sorted(self.changes[name], key=str)
-        return sorted(values, key=lambda value: 0 if isinstance(value, str | bool) else abs(value - given))
+        requested, values = self.args[name], sorted(self.changes[name], key=str)
+        return sorted(values, key=lambda value: 0 if isinstance(value, str | bool) else abs(value - requested))
 
     def _value(self, term: Term, row: Row) -> Value | None:
         with suppress(ValueFault):
@@ -230,7 +230,7 @@ class _Search:
         )
 
     def _may_know(self, value: Scalar, term: Term | None = None, clause: Clause | None = None) -> bool:
-        """Return whether the caller may know, without any call, a value, which ``term`` has in ``clause``.
+        """Return whether the caller may know the value of ``term`` in ``clause`` without any call.
 
         A local caller with ``explain_policy`` can read the files of the server. Any caller may know the constants of
         the rules that it may see, the values in its request, and those that the public reasons mention.
@@ -244,17 +244,17 @@ class _Search:
         mention = rf"(?<![\w.-]){re.escape(str(value))}(?!\w|\.\d)"
         return value in self.own_values or (value != "" and re.search(mention, self.reasons) is not None)
 
-    def _is_reachable(self, name: str, value: Scalar, others: Mapping[str, Any]) -> bool:
+    def _is_reachable(self, name: str, value: Scalar, other_values: Mapping[str, Any]) -> bool:
         """Return whether trying calls finds the integer ``value``: with powers of two, then by bisection."""
-        given = self.args[name]
-        if not isinstance(value, int) or not isinstance(given, int):
+        requested = self.args[name]
+        if not isinstance(value, int) or not isinstance(requested, int):
             return False
-        sign = 1 if value < given else -1
+        sign = 1 if value < requested else -1
         target = sign * value
-        low, high = _power_below(target), min(sign * given, -_power_below(-target - 1))
+        low, high = _power_below(target), min(sign * requested, -_power_below(-target - 1))
 
         def is_permitted(number: int) -> bool:
-            return self._verdict({**others, name: sign * number}) != "deny"
+            return self._verdict({**other_values, name: sign * number}) != "deny"
 
         if not is_permitted(low) or is_permitted(high):
             return False
@@ -269,8 +269,8 @@ class _Search:
         """Return the verdict with other arguments and further facts, memoised. Raises :class:`_SearchLimitReached`."""
         decision, key = self.decision, msgspec.json.encode((changes, facts), order="sorted")
         if key not in self.verdicts:
-            started = time.thread_time()
-            if len(self.verdicts) >= MAX_EVALUATIONS or started + self.slowest > self.cpu_deadline:
+            started_at = time.thread_time()
+            if len(self.verdicts) >= MAX_EVALUATIONS or started_at + self.slowest > self.cpu_deadline:
                 raise _SearchLimitReached
             inputs = ProofInputs(decision.call.inputs.intent, (*decision.call.inputs.facts, *facts))
             call = Call(decision.call.tool, {**decision.call.args, **changes}, inputs)
@@ -280,16 +280,16 @@ class _Search:
                 tried = decide(domain, call, identity, now_ns, call.facts(domain), offered=decision.offered)
                 schema = {} if tried.definition is None else tried.definition.input_schema
                 self.verdicts[key] = "deny" if schema_errors(call.args, schema) else tried.verdict
-            self.slowest = max(self.slowest, time.thread_time() - started)
+            self.slowest = max(self.slowest, time.thread_time() - started_at)
         return self.verdicts[key]
 
     def _change(self, values: Mapping[str, Any]) -> Remedy:
         verdict = self._verdict(values)
         text = f"{' and '.join(f'{name} {_json(value)}' for name, value in values.items())} {_OUTCOMES[verdict]}"
-        (name, value), *others = values.items()
-        given = self.args[name]
-        if not others and isinstance(value, int) and isinstance(given, int):
-            bound, beyond = ("at most", value + 1) if value < given else ("at least", value - 1)
+        (name, value), *other_changes = values.items()
+        requested = self.args[name]
+        if not other_changes and isinstance(value, int) and isinstance(requested, int):
+            bound, beyond = ("at most", value + 1) if value < requested else ("at least", value - 1)
             with suppress(_SearchLimitReached):
                 if self._verdict({name: beyond}) == "deny":
                     text = f"{name} of {bound} {value}: {value} {_OUTCOMES[verdict]}, {beyond} would be denied"

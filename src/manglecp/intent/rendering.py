@@ -30,7 +30,7 @@ MAX_INSTRUCTION_TOKENS: Final = 199
 MAX_SUMMARY_CHARACTERS: Final = 160
 
 _SENTENCE: Final = re.compile(
-    r".+?(?:[.!?…]+[\"')\]]*(?=\s+[^a-z\s]|\s*$)|[。！？｡]+[\"')\]」』）】”’]*|$|(?=\n))",  # full width is intended
+    r".+?(?:[.!?…]+[\"')\]]*(?=\s+[^a-z\s]|\s*$)|[。！？｡]+[\"')\]」』）】”’]*|$|(?=\n))",  # the last are full width
     re.DOTALL,
 )
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
@@ -45,7 +45,7 @@ _INERT_MEDIA_TYPES: Final = frozenset(
     }
 )
 """Media types allowed in data URIs. Others, such as HTML and SVG, can hold code."""
-_IGNORED_CHARACTERS: Final = re.compile(r"[\t\r\n]")  # URL parsers drop these, so that they could hide a scheme
+_IGNORED_CHARACTERS: Final = re.compile(r"[\t\r\n]")  # URL parsers drop these characters, which could hide a scheme
 _SPACES: Final = re.compile(r"\s+")
 # A heading, a horizontal rule, a fence of code, or a blank line.
 _NOT_PROSE: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")
@@ -53,10 +53,10 @@ _NOT_PROSE: Final = re.compile(r"^(?:#{1,6}\s.*|[-=*_`~]{3,}.*|\s*)$")
 
 def instructions(texts: Iterable[str], counter: Counter) -> str:
     """Join the texts by line breaks, and keep as many sentences as stay under the limit."""
-    joined = "\n".join(text.strip() for text in texts if text.strip())
-    if _fits(joined, counter):
-        return joined
-    sentences = [match.group() for match in _SENTENCE.finditer(joined)]
+    joined_text = "\n".join(text.strip() for text in texts if text.strip())
+    if _fits(joined_text, counter):
+        return joined_text
+    sentences = [match.group() for match in _SENTENCE.finditer(joined_text)]
     count = _largest(len(sentences), lambda number: _fits("".join(sentences[:number]).strip(), counter))
     return "".join(sentences[:count]).strip() if count else _cut(sentences[0], counter)
 
@@ -70,7 +70,7 @@ def _cut(sentence: str, counter: Counter) -> str:
 
 
 def _largest(limit: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number below ``limit`` that fits. If a number fits, so do all smaller ones; 0 always fits."""
+    """Return the largest number below ``limit`` that fits. If a number fits, all smaller numbers fit; 0 always fits."""
     low, high = 0, limit
     while low + 1 < high:
         middle = (low + high) // 2
@@ -86,13 +86,13 @@ def resources(rows: Iterable[tuple[str, str, int]]) -> tuple[Resource, ...]:
     """Make resources from address, relevance and priority: best first, unique addresses."""
     best: dict[str, Resource] = {}
     for address, relevance, priority in rows:
-        normalised = uri(address)
-        if normalised is None:
+        address_uri = uri(address)
+        if address_uri is None:
             continue
-        resource = Resource(normalised, relevance.strip(), min(max(priority, 0), 100))
-        rival = best.get(normalised)
+        resource = Resource(address_uri, relevance.strip(), min(max(priority, 0), 100))
+        rival = best.get(address_uri)
         if rival is None or (-resource.priority, resource.relevance) < (-rival.priority, rival.relevance):
-            best[normalised] = resource
+            best[address_uri] = resource
     return tuple(sorted(best.values(), key=lambda resource: (-resource.priority, resource.uri)))
 
 

@@ -50,7 +50,7 @@ def respond(
     domain: Domain, request: messages.IntentRequest, identity: Identity, clock: Callable[[], int] = time.time_ns
 ) -> ToolSelection:
     """Evaluate a request and return the response. Raises :class:`WireError`."""
-    started = time.perf_counter_ns()
+    started_at = time.perf_counter_ns()
     evaluation = evaluate(domain, request, identity, clock=clock)
     options = request.payload.options
     deadline = _limit_explanations(evaluation) if hints_wanted(options) or _wants_coverage(evaluation) else math.inf
@@ -69,7 +69,7 @@ def respond(
     result = messages.IntentResult(
         eval_time_used=instant_text(evaluation.now),
         hypothetical=abs(evaluation.now - clock()) > CLOCK_TOLERANCE_NS or messages.UNSET,
-        eval_duration_ms=(time.perf_counter_ns() - started) // 1_000_000,
+        eval_duration_ms=(time.perf_counter_ns() - started_at) // 1_000_000,
         macro_tools=fitted.tools,
         proof_hints=proof_hints,
         required_skills=fitted.skills,
@@ -80,8 +80,8 @@ def respond(
 
 def _wants_coverage(evaluation: IntentEvaluation) -> bool:
     """Return whether the response has the rule coverage: requested, and permitted to this client (OPEN-50)."""
-    permitted = evaluation.domain.pack.settings.rule_coverage or EXPLAIN_POLICY in evaluation.identity.permissions
-    return evaluation.request.payload.options.rule_coverage and permitted
+    is_permitted = evaluation.domain.pack.settings.rule_coverage or EXPLAIN_POLICY in evaluation.identity.permissions
+    return evaluation.request.payload.options.rule_coverage and is_permitted
 
 
 def _limit_explanations(evaluation: IntentEvaluation) -> float:
@@ -102,7 +102,7 @@ def _disclose(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, mess
     names = [
         selected.tool
         for selected in evaluation.selected
-        # A tool below the thresholds is composed only to check whether it is an upgraded one.
+        # A tool below the thresholds may be an upgraded one: only a composition computes its macro id.
         if evaluation.upgrades or level_of(selected.score, settings, preference) is not None
     ]
     definitions, flaws = Composer(evaluation.domain, evaluation.result).compose_all(names)
@@ -110,11 +110,11 @@ def _disclose(evaluation: IntentEvaluation) -> tuple[list[tuple[Definition, mess
         if evaluation.domain.logged_flaws.get(tool) is None:  # a flaw of the pack is logged once, not per request
             evaluation.domain.logged_flaws.put(tool, True)
             _log.warning("a selected tool is left out: %s", flaw.message)
-    composed = list(definitions.values())
-    level_by_name = levels(composed, settings, preference, evaluation.upgrades)
-    shown = [definition for definition in composed if definition.tool in level_by_name]
-    capped = cap_tools(shown, payload.constraints.max_tools_returned, evaluation.upgrades)
-    return [(definition, level_by_name[definition.tool]) for definition in capped], tuple(flaws.values())
+    composed_tools = list(definitions.values())
+    level_by_name = levels(composed_tools, settings, preference, evaluation.upgrades)
+    leveled_tools = [definition for definition in composed_tools if definition.tool in level_by_name]
+    capped_tools = cap_tools(leveled_tools, payload.constraints.max_tools_returned, evaluation.upgrades)
+    return [(definition, level_by_name[definition.tool]) for definition in capped_tools], tuple(flaws.values())
 
 
 def _fit(
@@ -123,20 +123,20 @@ def _fit(
     pack = evaluation.domain.pack
     settings = pack.settings.disclosure
     token_counter = counter(settings.tokens)
-    explained = [
+    explained_tools = [
         (replace(tool, source_rules=sources[tool.macro_id]) if tool.macro_id in sources else tool, level)
         for tool, level in tools
     ]
     views = [
         view.changed(waived=evaluation.identity.waives_approval(view.definition.safety))
-        for view in initial_views(explained, pack.skills, token_counter, settings.inline_skill_tokens)
+        for view in initial_views(explained_tools, pack.skills, token_counter, settings.inline_skill_tokens)
     ]
     budget = evaluation.request.payload.constraints.max_tokens_budget
     return fit(views, pack.skills, token_counter, budget, evaluation.upgrades)
 
 
 def _source_rules(derivations: Iterable[messages.Derivation]) -> dict[str, tuple[str, ...]]:
-    """Return, by macro id, the pack's predicates in a tool's proof (TOOL-20), or the selecting ones of the kernel."""
+    """Return, by macro id, the predicates of the pack in the proof of a tool (TOOL-20), or else those that select."""
     return {
         derivation.macro_id: tuple(name for name in derivation.rule_chain if name not in PREDICATES)
         or tuple(name for name in derivation.rule_chain if name in _SELECTING)
@@ -174,8 +174,8 @@ def answer_bytes(domain: Domain, data: bytes, identity: Identity, clock: Callabl
 
 
 # Warming up loads the token vocabulary, time zones and generated code. The first request of the incident example takes
-# 63 to 69 ms without it, 0.9 to 1.2 ms after it. A server warms up before it listens. Loading a domain does not warm
-# up: a check of a pack or its manifest does not need it.
+# 63 to 69 ms without a warm-up, and 0.9 to 1.2 ms after one. A server warms up before it listens. Loading a domain does
+# not warm up, because a check of a pack needs no warm-up.
 MAX_WARM_UP_SECONDS: Final = 2.0  # after this time, no further intent is evaluated
 _WARM_UP: Final = "x-warm-up"
 
@@ -198,12 +198,12 @@ def warm_up(domain: Domain) -> None:
         zone(name)
     if domain.pack.externals:
         return
-    started = monotonic()
-    # If pack.toml lists no intents, an intent that rules name; if they name none, any.
+    started_at = monotonic()
+    # Without intents in pack.toml, an intent that rules name; without such an intent, any name.
     for name in [intent.name for intent in domain.pack.settings.intents] or [
         min(filter(None, domain.intents), default=_WARM_UP)
     ]:
-        if monotonic() - started < MAX_WARM_UP_SECONDS:
+        if monotonic() - started_at < MAX_WARM_UP_SECONDS:
             payload = {"intent": {"name": name}, "facts": []}
             request = {"type": "intent_request", "id": _WARM_UP, "manglecp": messages.VERSION, "payload": payload}
             answer_bytes(domain, msgspec.json.encode(request), ANONYMOUS)

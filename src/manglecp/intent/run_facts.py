@@ -63,7 +63,7 @@ class RunRuleIndex:
             if rule.clause.trust != Trust.KERNEL:
                 reads.setdefault(rule.head.key, set()).update(rule.clause.reads)
         read_predicates = {name for keys in reads.values() for name, _ in keys}
-        result = base.evaluate([], now=0, check=False)  # pointers depend on no request and no time
+        result = base.evaluate([], now=0, check=False)  # the same pointers for every request and time
         pointers: dict[str, dict[str, list[tuple[str, str]]]] = {"extract": {}, "keep": {}}
         for predicate, by_action in pointers.items():
             for action, key, pointer in sorted(tuple(map(str, row)) for row in result.rows((predicate, 3))):

@@ -28,7 +28,7 @@ _MAX_DEPTH: Final = 32  # levels of references and nested schemas
 
 
 def check_results(pack: Pack, statements: Statements, problems: ProblemList) -> None:
-    """Report JSON Pointers into results that no result can have."""
+    """Report JSON Pointers to which no result of the action can have a value."""
     check = _ResultCheck(pack, statements, problems)
     for statement in statements.each("arg_step", 5):
         tool, number, param, source, pointer = statement.args
@@ -63,7 +63,7 @@ class StatementCheck:
         actions: dict[str, ActionDescription] = {}
         for statement in self.statements.of(tool, step_predicate, 3):
             _, step_number, name = statement.args
-            if step_number not in (number, None):  # None: a variable, which may be this number
+            if step_number not in (number, None):  # None stands for a variable, which may have this number
                 continue
             if not isinstance(name, str) or name not in self.pack.actions:
                 return None
@@ -106,9 +106,9 @@ class _ResultCheck(StatementCheck):
         params = [_follow(action.input_schema, action.input_schema, [str(param)]) for action in consumers]
         accepted_types = _types([schema for schemas in params for schema in schemas])
         if returned_types and accepted_types and not returned_types & accepted_types:
-            what = f"{pointer!r} of what {names} returns" if pointer else f"what {names} returns"
+            result_text = f"{pointer!r} of what {names} returns" if pointer else f"what {names} returns"
             takes = f"{param!r} takes {_type_names(accepted_types)}"
-            message = f"{what} is of type {_type_names(returned_types)}, and {takes}"
+            message = f"{result_text} is of type {_type_names(returned_types)}, and {takes}"
             self.problems.report(statement, column, message, "take another part of the result", error=error)
 
 
@@ -122,16 +122,16 @@ def _follow(schema: Any, root: Mapping[str, Any], path: Sequence[str], depth: in
         if not path or alternative is True:
             targets.append(alternative)
             continue
-        key, rest = path[0], path[1:]
+        key, remaining_path = path[0], path[1:]
         types = _types([alternative])
         if types is None or "object" in types:
             properties = alternative.get("properties", {})
             member = properties.get(key, alternative.get("additionalProperties", True))
             is_open = "patternProperties" in alternative and key not in properties
-            targets += _follow(True if is_open else member, root, rest, depth + 1)
+            targets += _follow(True if is_open else member, root, remaining_path, depth + 1)
         if (types is None or "array" in types) and _ARRAY_INDEX.fullmatch(key):
             item = True if "prefixItems" in alternative else alternative.get("items", True)
-            targets += _follow(item, root, rest, depth + 1)
+            targets += _follow(item, root, remaining_path, depth + 1)
     return targets
 
 
@@ -161,7 +161,7 @@ def _members(schema: Any, path: Sequence[str]) -> set[str]:
 
 
 def _types(schemas: Sequence[Any]) -> frozenset[str] | None:
-    """Return the JSON types of the values that the schemas accept; None if they may be any."""
+    """Return the JSON types of the values that the schemas accept; None if the values may have any type."""
     types: set[str] = set()
     for schema in schemas:
         type_ = schema.get("type") if isinstance(schema, Mapping) else None
@@ -186,7 +186,7 @@ _BINDINGS: Final = {
 }
 """By predicate that names the action of a step: the predicates that bind its parameters, in order of precedence."""
 _APPROVED_TIER: Final = 3  # a tool with an action of this tier always needs approval
-_STEP_SUFFIXES: Final = {"macro_step": "", "undo_step": " with an undo action"}  # endings of messages
+_STEP_SUFFIXES: Final = {"macro_step": "", "undo_step": " with an undo action"}  # how messages end
 
 
 def check_arguments(pack: Pack, statements: Statements, problems: ProblemList) -> None:
@@ -208,7 +208,7 @@ def check_derived_rows(
     """Check the rows of the base that rules derive; requests can change only the predicates in ``changeable``."""
     # Rows of changeable predicates may differ in a request, so ``statements`` has their clauses instead of their rows.
     statements = Statements([clause for clause in clauses if clause.head.key in changeable])
-    derived: dict[Key, list[Statement]] = {}
+    derived_statements: dict[Key, list[Statement]] = {}
     for key in (("macro_step", 3), ("undo_step", 3), ("arg_value", 4), ("undo_value", 4), ("reversible", 1)):
         rules = [clause for clause in clauses if clause.head.key == key]
         facts = {clause.head.args for clause in rules if clause.is_fact}
@@ -216,7 +216,7 @@ def check_derived_rows(
             if row not in facts:
                 rule = next((rule for rule in rules if _may_derive(rule, row)), None)
                 statement = Statement(row, rule, "the base facts")
-                derived.setdefault(key, []).append(statement)
+                derived_statements.setdefault(key, []).append(statement)
                 statements.add(key, statement)
             elif key not in changeable:
                 statements.add(key, Statement(row, None))
@@ -224,8 +224,8 @@ def check_derived_rows(
     check = _ArgumentCheck(pack, statements, problems)
     for step_predicate, (value_key, *_) in _BINDINGS.items():
         is_certain = (step_predicate, 3) not in changeable and value_key not in changeable
-        check.check_values(step_predicate, derived.get(value_key, []), error=is_certain)
-    check.check_reversible(derived.get(("reversible", 1), []))
+        check.check_values(step_predicate, derived_statements.get(value_key, []), error=is_certain)
+    check.check_reversible(derived_statements.get(("reversible", 1), []))
     return problems.items
 
 
@@ -261,28 +261,28 @@ class _ArgumentCheck(StatementCheck):
         """Report bindings of a parameter that a binding of an earlier predicate always overrides."""
         bindings: dict[tuple[object, ...], list[tuple[str, Statement]]] = {}  # by tool, step and parameter
         for predicate, arity in predicates:
-            keyed = [(statement.terms[:3], statement) for statement in self.statements.each(predicate, arity)]
-            for key, statement in keyed:
+            bound_params = [(statement.terms[:3], statement) for statement in self.statements.each(predicate, arity)]
+            for key, statement in bound_params:
                 for overriding, earlier in bindings.get(key, ()):
-                    if earlier.premises <= statement.premises:  # the earlier statement holds wherever this one does
+                    if earlier.premises <= statement.premises:  # where ``statement`` holds, so does ``earlier``
                         message = f"{statement.args[2] or 'the parameter'!r} of step {statement.args[1]} is bound twice"
                         message += f": {overriding} overrides {predicate}, which has no effect"
                         self.problems.report(statement, 2, message, f"remove one of them{_place(earlier)}")
                         break
-            for index, (key, statement) in enumerate(keyed):
-                same_key = [other for other_key, other in keyed[:index] if other_key == key]
+            for index, (key, statement) in enumerate(bound_params):
+                same_key = [other for other_key, other in bound_params[:index] if other_key == key]
                 self._check_single_value(predicate, statement, same_key)
                 bindings.setdefault(key, []).append((predicate, statement))
 
-    def _check_single_value(self, predicate: str, statement: Statement, others: Iterable[Statement]) -> None:
+    def _check_single_value(self, predicate: str, statement: Statement, rivals: Iterable[Statement]) -> None:
         """Warn about clauses that always hold together and give different values."""
-        for other in others:
-            hold_together = other.premises <= statement.premises or statement.premises <= other.premises
+        for rival in rivals:
+            hold_together = rival.premises <= statement.premises or statement.premises <= rival.premises
             # Two facts are left to Domain.load, where they are an error.
-            if hold_together and (other.premises or statement.premises) and other.terms[3:] != statement.terms[3:]:
+            if hold_together and (rival.premises or statement.premises) and rival.terms[3:] != statement.terms[3:]:
                 param, step = repr(statement.args[2] or "the parameter"), statement.args[1]
                 message = f"{predicate} gives {param} of step {step} two values, and the tool is not offered then"
-                fix = f"let one of them hold only where the other does not{_place(other)}"
+                fix = f"let one of them hold only where the other does not{_place(rival)}"
                 self.problems.report(statement, 2, message, fix, error=False)
                 return
 
@@ -321,15 +321,15 @@ class _ArgumentCheck(StatementCheck):
             (tool,) = statement.args
             if not isinstance(tool, str) or not self.statements.is_complete:
                 continue
-            undone = {undo.args[1] for undo in self.statements.of(tool, "undo_step", 3)}
-            undone |= {exempt.args[1] for exempt in self.statements.of(tool, "nothing_to_undo", 2)}
-            if None in undone:  # a rule may undo any step
+            undone_numbers = {undo.args[1] for undo in self.statements.of(tool, "undo_step", 3)}
+            undone_numbers |= {exempt.args[1] for exempt in self.statements.of(tool, "nothing_to_undo", 2)}
+            if None in undone_numbers:  # a rule may undo any step
                 continue
             rows = [step.args for step in self.statements.of(tool, "macro_step", 3)]
             steps = [(number, name) for _, number, name in rows if isinstance(number, int)]
             for number, name in sorted(steps, key=lambda step: step[0]):
                 action = self.pack.actions.get(name) if isinstance(name, str) else None
-                if action is not None and action.tier > 0 and not action.reversible and number not in undone:
+                if action is not None and action.tier > 0 and not action.reversible and number not in undone_numbers:
                     message = f"{tool} is declared reversible, and no clause undoes its step {number}, {action.name}"
                     fix = f'write undo_step("{tool}", {number}, "an action"), or nothing_to_undo("{tool}", {number})'
                     self.problems.report(statement, 0, message, fix, error=False)
@@ -347,7 +347,7 @@ def _names(actions: Iterable[ActionDescription]) -> str:
 
 
 def _place(statement: Statement) -> str:
-    """Return the place of the statement as the end of a fix; empty if it is unknown."""
+    """Return the place of the statement as the end of a fix; empty if the place is unknown."""
     if statement.clause is None or statement.clause.head.span is None:
         return f"; the other is in {statement.file}" if statement.file else ""
     span = statement.clause.head.span
@@ -389,18 +389,18 @@ def changeable_predicates(program: Program, variable: Iterable[str]) -> set[Key]
 
 def flawed_tools(pack: Pack, base: Base, clauses: Sequence[Clause]) -> Iterator[Diagnostic]:
     """Yield an error for each static tool whose facts make no chain."""
-    # Tools that a rule can change; checked tools are added.
-    skipped = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
-    if None in skipped:
-        return  # the rule can change any tool
+    # At first the tools that a rule can change, then also the tools that were checked.
+    checked_tools = {_tool(clause) for clause in clauses if clause.premises and clause.head.key in PREDICATES.items()}
+    if None in checked_tools:
+        return  # a rule can change any tool
     for clause in clauses:
         tool = _tool(clause)
-        if clause.head.key != ("macro", 2) or not isinstance(tool, str) or tool in skipped:
+        if clause.head.key != ("macro", 2) or not isinstance(tool, str) or tool in checked_tools:
             continue
-        skipped.add(tool)
+        checked_tools.add(tool)
         rows = {name: sorted(base.find((name, arity), tool), key=_row_order) for name, arity in PREDICATES.items()}
         if not rows["macro_step"] or any(action not in pack.actions for _, _, action in rows["macro_step"]):
-            continue  # never offered, and reported elsewhere
+            continue  # a tool that is never offered, which other checks report
         try:
             chain(tool, rows, pack.actions)
         except Flaw as flaw:

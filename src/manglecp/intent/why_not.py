@@ -48,9 +48,9 @@ class Exclusions:
         return [(tool, *why) for tool in sorted(tools) for why in self.of(tool)]
 
     def of(self, tool: str) -> list[tuple[str, str]]:
-        """Return phases and reasons, sorted: public reasons of a hidden tool, nothing for a returned or unknown one."""
+        """Return phases and reasons, sorted: public reasons of a hidden tool, none of a returned or unknown tool."""
         if self.is_hidden(tool):
-            is_named = bool(self.result.find(("kernel.named", 1), tool))  # is a candidate, or a dependency of one
+            is_named = bool(self.result.find(("kernel.named", 1), tool))  # a candidate, or a dependency of one
             reasons = sorted(str(text) for _, text in self.result.find(("public_reason", 2), tool))
             return [("exclusion", self.visibility.text(text)) for text in reasons if is_named]
         if tool in self.returned:
@@ -61,7 +61,7 @@ class Exclusions:
         for _, phase, reason in self.result.find(("excluded", 3), tool):
             if phase == "exclusion":
                 for _, kind, bar in self.result.find(("kernel.barred_by", 3), tool):
-                    is_absent = kind == "capability"  # ``bar`` is then the action, whose name is not disclosed
+                    is_absent = kind == "capability"  # ``bar`` names the missing action, which is not disclosed
                     found.add(("exclusion", "an action that it needs does not exist" if is_absent else str(bar)))
             else:
                 found.add((str(phase), self._without_hidden_tools(tool, str(reason))))
@@ -82,8 +82,8 @@ class Exclusions:
         return [self.visibility.text(reason) for reason in sorted(reasons)]
 
     def _without_hidden_tools(self, tool: str, reason: str) -> str:
-        needed = (str(row[1]) for row in self.result.find(("requires", 2), tool))
-        if any(name in reason and self.is_hidden(name) for name in needed):
+        dependencies = (str(row[1]) for row in self.result.find(("requires", 2), tool))
+        if any(name in reason and self.is_hidden(name) for name in dependencies):
             return "needs a tool that is not available"
         return reason
 
@@ -127,15 +127,15 @@ class UnlockSearch:
         self.assertable = self._assertable_for(("offered", 1))
 
     def find(self, tool: str, is_named: bool) -> UnlockingSets:
-        """Return sets of facts that unlock the tool. ``is_named`` if it is already a candidate or a dependency."""
-        offered = Fact("offered", (tool,))
+        """Return sets of facts that unlock the tool; ``is_named``: the tool is a candidate or a dependency already."""
+        goal = Fact("offered", (tool,))
         if not is_named:
             # Every offered tool is named, and this search is faster than that for ``offered``.
             naming_result = self._search(Fact("kernel.named", (tool,)))
-            unlocking = [facts for facts in naming_result.sets if self.explainer.holds_with(offered, facts)]
+            unlocking = [facts for facts in naming_result.sets if self.explainer.holds_with(goal, facts)]
             if unlocking or not naming_result.sets:  # a tool that cannot be named cannot be offered
                 return self._to_wire(unlocking, naming_result.complete and len(unlocking) == len(naming_result.sets))
-        unlock_result = self._search(offered)
+        unlock_result = self._search(goal)
         return self._to_wire(unlock_result.sets, unlock_result.complete)
 
     def _search(self, goal: Fact) -> UnlockResult:
@@ -150,20 +150,20 @@ class UnlockSearch:
         for rule in self.rules:
             visible = {key for key in rule.clause.reads if not self.visibility.hides(key)}
             reads.setdefault(rule.head.key, set()).update(visible)
-        reached, names = closure([goal], reads), self.evaluation.domain.profile.assertable
-        return frozenset(key for key in reached if key[0] in names) & self.evaluation.result.program.predicates.keys()
+        read_keys, names = closure([goal], reads), self.evaluation.domain.profile.assertable
+        return frozenset(key for key in read_keys if key[0] in names) & self.evaluation.result.program.predicates.keys()
 
     def _to_wire(self, sets: Iterable[Collection[Fact]], complete: bool) -> UnlockingSets:
-        """Encode at most MAX_SETS sets; without those that are redacted, or special cases of another set."""
+        """Encode at most MAX_SETS sets, without redacted sets and special cases of another set."""
         wildcards = (ANYTHING, str(ANY_NAME))
         encoded: list[FactSet] = []
         for facts in sets:
-            redacted = tuple(self.visibility.wire(fact) for fact in facts)
-            if redacted != tuple(self.evaluation.domain.profile.write(fact) for fact in facts):
+            redacted_facts = tuple(self.visibility.wire(fact) for fact in facts)
+            if redacted_facts != tuple(self.evaluation.domain.profile.write(fact) for fact in facts):
                 complete = False  # a fact with a redacted value unlocks nothing
                 continue
-            wire_args = ([None if arg in wildcards else arg for arg in fact["args"]] for fact in redacted)
-            encoded.append(tuple({**fact, "args": args} for fact, args in zip(redacted, wire_args, strict=True)))
+            wire_args = ([None if arg in wildcards else arg for arg in fact["args"]] for fact in redacted_facts)
+            encoded.append(tuple({**fact, "args": args} for fact, args in zip(redacted_facts, wire_args, strict=True)))
         encoded = [
             facts
             for index, facts in enumerate(encoded)
@@ -180,7 +180,7 @@ def _fact_covers(general: dict[str, Any], special: dict[str, Any]) -> bool:
     if general["pred"] != special["pred"] or general.get("t") != special.get("t"):
         return False
     pairs = zip(general["args"], special["args"], strict=True)
-    return all(wanted is None or wanted == given for wanted, given in pairs)
+    return all(pattern is None or pattern == value for pattern, value in pairs)
 
 
 MAX_REASONS: Final = 16
@@ -191,7 +191,7 @@ _INTENT: Final[Key] = ("intent", 1)
 
 
 class WhyNots:
-    """Explains missing tools. A ``Shape`` is a rule with what its head can bind; a ``Row`` binds its variables."""
+    """Explains missing tools. A ``Shape`` is a rule with what its head can bind; a ``Row`` binds variables."""
 
     def __init__(
         self, evaluation: IntentEvaluation, visibility: Visibility, exclusions: Exclusions, deadline: float
@@ -203,17 +203,17 @@ class WhyNots:
         self.deadline = deadline
         self.intent = evaluation.request.payload.intent.name
         self.explainer: Explainer = evaluation.result.explainer
-        self._possible: dict[Key, bool] = {}  # results of _can_hold
+        self._possible: dict[Key, bool] = {}  # memoised results of _can_hold
 
     def of(self, names: Iterable[str]) -> tuple[WhyNot, ...]:
-        self.explainer.set_deadline(None)  # whether a tool is known must not depend on the time
+        self.explainer.set_deadline(None)  # no deadline: whether a tool is known must not depend on the load
         known = {tool: self._could_serve(tool) or bool(self.exclusions.of(tool)) for tool in dict.fromkeys(names)}
         self.explainer.set_deadline(self.deadline)
         return tuple(self._explain(tool) if known[tool] else WhyNot(tool=tool, known=False) for tool in known)
 
     def _explain(self, tool: str) -> WhyNot:
         if tool in self.exclusions.returned:
-            return WhyNot(tool=tool, known=True, would_unlock=((),))  # nothing has to be added
+            return WhyNot(tool=tool, known=True, would_unlock=((),))  # the empty set of facts unlocks the tool
         excluded = self.exclusions.of(tool)
         if tool in self.exclusions.scores or self.exclusions.is_hidden(tool):
             return WhyNot(tool=tool, known=True, blocked_by=tuple(reason for _, reason in excluded))
@@ -226,7 +226,7 @@ class WhyNots:
 
     def _search(self, tool: str, excluded: list[tuple[str, str]]) -> WhyNot:
         reasons = [f"{phase}: {reason}" for phase, reason in excluded]
-        if not reasons:  # no rule selects it
+        if not reasons:  # not a candidate: no rule selects the tool
             policy = (f"exclusion: {reason}" for reason in self.exclusions.policy_reasons(tool))
             reasons = [*self._failing_premises(tool), *policy]
         is_named = bool(self.result.find(("kernel.named", 1), tool))
@@ -245,13 +245,13 @@ class WhyNots:
 
     def _could_serve(self, tool: str) -> bool:
         """Return whether a rule could select the tool, or a dependent of it, under this intent."""
-        seen: set[str] = set()
+        seen_tools: set[str] = set()
         pending = [tool]
         while pending:
             name = pending.pop()
-            if name in seen or self.exclusions.is_hidden(name):
+            if name in seen_tools or self.exclusions.is_hidden(name):
                 continue
-            seen.add(name)
+            seen_tools.add(name)
             if self.result.find(("kernel.named", 1), name) or next(self._selecting_rules(name), None) is not None:
                 return True
             pending += self._dependents(name)
@@ -272,11 +272,11 @@ class WhyNots:
 
     def _shapes(self, key: Key) -> list[Shape]:
         """Return the visible rules of a predicate in an order independent of files."""
-        visible = (s for s in self.explainer.shapes(key) if not self.visibility.hides(key, s.rule.clause))
+        visible = (shape for shape in self.explainer.shapes(key) if not self.visibility.hides(key, shape.rule.clause))
         return sorted(visible, key=lambda shape: shape.sort_key)
 
     def _can_select(self, shape: Shape, tool: str, start: Row) -> bool:
-        """Return whether a rule for any tool can select this one: static premises about the tool have to hold."""
+        """Return whether a rule for any tool can select this tool: static premises about the tool have to hold."""
         if not self._is_defined(tool):
             return False
         for premise in shape.rule.premises:
@@ -302,8 +302,8 @@ class WhyNots:
             if not self._is_look_up(premise):
                 continue
             if premise.atom.key == _INTENT:
-                required = self._required_intent(shape, premise)
-                if required is not None and required != self.intent:
+                required_intent = self._required_intent(shape, premise)
+                if required_intent is not None and required_intent != self.intent:
                     return False
             elif not self._can_hold(premise.atom.key):
                 return False
@@ -314,9 +314,9 @@ class WhyNots:
         term = premise.atom.args[0]
         if not isinstance(term, Variable):
             return None if isinstance(term, Apply) else term
-        for other in shape.rule.clause.premises:
-            if isinstance(other, Equality) and not other.negated and term in other.terms:
-                value = other.right if other.left == term else other.left
+        for equality in shape.rule.clause.premises:
+            if isinstance(equality, Equality) and not equality.negated and term in equality.terms:
+                value = equality.right if equality.left == term else equality.left
                 if not isinstance(value, Variable | Apply):
                     return value
         return None
@@ -359,8 +359,8 @@ class WhyNots:
         for deriving in self._shapes(key):
             if not self._applies(deriving):
                 continue
-            fixed = [i for i in deriving.fixable if _value(premise, i, row) is not None]
-            next_start = deriving.fix(fixed, [_value(premise, i, row) for i in fixed])
+            fixed_positions = [i for i in deriving.fixable if _value(premise, i, row) is not None]
+            next_start = deriving.fix(fixed_positions, [_value(premise, i, row) for i in fixed_positions])
             if next_start is not None:
                 yield from self._failure(deriving, next_start, seen | {key}, depth + 1)
 

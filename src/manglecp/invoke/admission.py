@@ -173,7 +173,7 @@ class AdmissionService:
     async def check(
         self, payload: InvokePayload, invocation: InvocationKey, *, is_large: bool = False
     ) -> CheckedInvocation:
-        """Return the checked invocation; ``is_large``: its arguments are large. Raises :class:`WireError`."""
+        """Return the checked invocation; ``is_large`` is whether its arguments are large. Raises :class:`WireError`."""
         decision = await self.offers.prove(invocation.identity, payload.macro_id, payload.args, is_large=is_large)
         try:
             plan = self._plan(decision.proven())
@@ -185,13 +185,13 @@ class AdmissionService:
         except WireError as error:
             if error is decision.error and decision.judgement.denials:
                 add_remedies(decision, await asyncio.to_thread(decision.find_remedies, _REMEDY_SECONDS))
-            if "x-decision" not in (error.details or {}):  # else the approval request recorded the decision
+            if "x-decision" not in (error.details or {}):  # an approval request has recorded the decision
                 add_decision_id(error, await self.log.record(decision, "admission"))
             raise
 
     def _plan(self, definition: Definition) -> Plan:
         plan = self._plans.get(definition.chain_digest)
-        if plan is None or plan.definition is not definition:  # cached for another definition with the same chain
+        if plan is None or plan.definition is not definition:  # the cached plan may be of another definition
             try:
                 plan = Plan.of(definition, self.pack.actions)
             except Unplannable:
@@ -276,7 +276,7 @@ class AdmissionService:
         if is_durable:
             self.ownership.add(run, _FIRST_FENCE, before_write)
             journal = Journal(self.store, run, invocation.identity.name, _FIRST_FENCE)
-        else:  # the row is stored at the end, with the response
+        else:  # its row is stored at the end, with the response
             journal = ReadJournal(self.store, admission, new_run)
             journal.decisions = decisions
         return AdmittedRun(

@@ -79,7 +79,7 @@ class ApprovalService:
             )
             return WireError("x-approval_too_large", message, {"limit": MAX_TEXT, "actual": len(text)})
         safety, now_ms = call.safety, self._now_ms
-        entries: list[NewEntry] = []  # stays empty for a request that is pending already
+        entries: list[NewEntry] = []  # no entry for a request that is pending already
 
         def write(tx: Transaction) -> Approval:
             entries.clear()  # ``write`` may run again after its batch was rolled back
@@ -109,12 +109,12 @@ class ApprovalService:
         # An approval of another requester is indistinguishable from an unknown id.
         if approval is None or approval.binding.identity != binding.identity:
             raise invalid_approval("other_call")
-        approved = approval.binding
-        if (approved.chain_digest, approved.args_digest) != (binding.chain_digest, binding.args_digest):
+        approved_binding = approval.binding
+        if (approved_binding.chain_digest, approved_binding.args_digest) != (binding.chain_digest, binding.args_digest):
             raise invalid_approval("other_call")
-        if approved.server_digest != binding.server_digest:
+        if approved_binding.server_digest != binding.server_digest:
             raise invalid_approval("server")
-        if approved.pack_digest != binding.pack_digest:
+        if approved_binding.pack_digest != binding.pack_digest:
             raise invalid_approval("revision")
         if approval.state in ("denied", "used"):
             raise invalid_approval("denied" if approval.state == "denied" else "used")
@@ -157,7 +157,7 @@ class ApprovalService:
         with self._store.write_transaction() as tx:
             approval = self._find(tx, approver, approval_id)
             if not self._store.approvals.decide(tx, approval_id, verdict, approver.name, now_ms, approver.credential):
-                state = "expired" if approval.state == "pending" else approval.state  # why it cannot be decided
+                state = "expired" if approval.state == "pending" else approval.state  # the reason of the refusal
                 message = f"The approval request {approval_id} is {state}"
                 raise WireError("x-approval_decided", message, {"state": state})
             self._store.ledger.append_all(tx, [ledger_entry(approval, verdict, approver.name)])

@@ -83,7 +83,7 @@ def _value_text(
     value = argument.value
     if argument.source == "value":
         return _json(hide(value))
-    if argument.source == "call" and undone_step is not None:  # the value comes from the input of the undone step
+    if argument.source == "call" and undone_step is not None:  # an undo takes the value from the undone step
         return f"{_line(value)} of step {undone_step}"
     if argument.source == "call":
         text = _json(args[value]) if value in args else "(left out)"

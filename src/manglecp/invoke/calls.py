@@ -143,7 +143,7 @@ def secret_names(schema: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _is_secret(schema: Any, definitions: Mapping[str, Any], seen: frozenset[str]) -> bool:
-    """Return whether a schema marks a secret. ``seen``: definitions on the path to it, not followed again."""
+    """Return whether a schema marks a secret. Definitions in ``seen``, on the path to it, are not followed again."""
     if isinstance(schema, list):
         return any(_is_secret(part, definitions, seen) for part in schema)
     if not isinstance(schema, Mapping):
@@ -191,19 +191,19 @@ def resolve_inputs(
     for argument in arguments:
         param, value = argument.param, argument.value
         if argument.source == "call":
-            if value in args:  # else the argument is optional: the schema was checked
+            if value in args:  # a missing argument is optional: the schema was checked
                 inputs[param] = args[value]
         elif argument.source == "step":
             assert argument.step is not None
             inputs[param] = _value_from_step(argument, argument.step, outputs)
         elif argument.source == "kept":
             if kept.get(param) is None:
-                # The same text whether the value belongs to another principal, was deleted, or never existed.
+                # The text is the same for a value of another principal, a deleted value, and one that never existed.
                 hint = "check the run's id, or do by hand what it was kept for"
                 raise ArgumentMissing(param, f"that run keeps no {value['name']!r} for you (any more): {hint}")
             inputs[param] = kept[param]
         elif argument.source == "preview":
-            if preview is not None:  # None: the call needed no approval
+            if preview is not None:  # a call without an approval has no preview
                 if not isinstance(preview, dict) or value not in preview:
                     # Without the value, the action could not refuse a subject that has changed.
                     raise ArgumentMissing(param, "the approved preview does not provide it")

@@ -133,8 +133,8 @@ class DecisionLog:
 
     def build_outcome(self, issued: DecisionRecord, report: PermitReport, now_ns: int, end_ms: int) -> DecisionRecord:
         """Return the record of the outcome of a permit, with the same id for every report about the permit."""
-        now_ms, reported = now_ns // 1_000_000, msgspec.to_builtins(report)
-        outcome = {"late": now_ms > end_ms, **reported}
+        now_ms, report_members = now_ns // 1_000_000, msgspec.to_builtins(report)
+        outcome = {"late": now_ms > end_ms, **report_members}
         if self._content == "digests" or len(msgspec.json.encode(outcome)) > MAX_INPUT_BYTES:
             outcome.pop("result", None)
         left_out = "it is the outcome of a permit"
@@ -147,7 +147,7 @@ class DecisionLog:
             at_ms=now_ms,
             operation="outcome",
             verdict=report.outcome,
-            args_digest=_digest(reported),
+            args_digest=_digest(report_members),
             content=msgspec.json.encode(details),
             **{name: getattr(issued, name) for name in names},
         )
@@ -251,8 +251,8 @@ class DecisionLog:
             self._secrets.put(domain.digest, secrets)
         names = [secrets.get(str(action), frozenset()) for _, action in rows.get("kernel.may_run", ())]
         if "macro_param" in rows:
-            declared = {str(name): plain_json(schema) for _, name, schema in rows["macro_param"]}
-            names.append(secret_names({"properties": declared}))
+            declared_params = {str(name): plain_json(schema) for _, name, schema in rows["macro_param"]}
+            names.append(secret_names({"properties": declared_params}))
         return frozenset[str]().union(*names)
 
 
@@ -272,9 +272,9 @@ def explain_approval(error: WireError, decision: Decision) -> WireError:
 
 def describe_publicly(record: DecisionRecord, details: DecisionDetails) -> dict[str, Any]:
     """Return a record without values of arguments and facts, and without reasons, which may quote such values."""
-    described = {name: getattr(record, name) for name in record.__struct_fields__ if name not in ("at_ms", "content")}
-    described |= {name: getattr(details, name) for name in ("intent", "code", "facts_digest", "inputs_digest", "rules")}
-    return {"at": instant_text(record.at_ms * 1_000_000), **described}
+    members = {name: getattr(record, name) for name in record.__struct_fields__ if name not in ("at_ms", "content")}
+    members |= {name: getattr(details, name) for name in ("intent", "code", "facts_digest", "inputs_digest", "rules")}
+    return {"at": instant_text(record.at_ms * 1_000_000), **members}
 
 
 def _digest(args: Mapping[str, Any]) -> str:

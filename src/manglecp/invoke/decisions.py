@@ -29,8 +29,8 @@ def decide_call(domain: Domain, payload: DecidePayload, identity: Identity, now_
     if errors := schema_errors(payload.args, offer_decision.definition.input_schema):
         raise refused_arguments(errors)
     call = call._replace(args={**offer_decision.defaults, **payload.args})
-    offered = offer_decision.definition.chain_digest
-    return decide(domain, call, identity, now_ns, call.facts(domain), offered=offered)
+    offered_digest = offer_decision.definition.chain_digest
+    return decide(domain, call, identity, now_ns, call.facts(domain), offered=offered_digest)
 
 
 class DecisionService:

@@ -5,7 +5,7 @@ published, or whose values do not fit its declaration, is left out and logged: t
 
 A delta has a limited number of facts (requirements OBS-05, OPEN-45). Above the limit, the facts of the most frequent
 predicates are *rolled up*: one fact ``bulk_asserted(Predicate, Count)`` or ``bulk_retracted`` replaces all facts of a
-predicate. If the rules have derived that rollup themselves, no other is added.
+predicate. If the rules themselves have derived the rollup of a predicate, it is not added again.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def next_of(rows: RuleRows, domain: Domain, max_facts: int = MAX_FACTS) -> Next:
         if (fact := _encode(domain, str(predicate), args)) is not None and fact["pred"] in domain.profile.assertable
     ]
     names = {intent.name for intent in domain.pack.settings.intents}
-    suggested = [
+    suggestions = [
         _suggestion(str(name), params, str(why))
         for name, params, why in rows["suggests"]
         if not names or name in names  # a manifest without intents does not restrict them
     ]
-    return Next(suggested_intents=tuple(suggested[:MAX_SUGGESTIONS]), continuation_facts=tuple(facts[:max_facts]))
+    return Next(suggested_intents=tuple(suggestions[:MAX_SUGGESTIONS]), continuation_facts=tuple(facts[:max_facts]))
 
 
 def _suggestion(name: str, params: Value, why: str) -> SuggestedIntent:
@@ -87,7 +87,7 @@ def _assertion(
     source = {"source_type": "derived" if provenance == "derived" else _SERVER}
     fact = _encode(domain, predicate, args, interval_ns, category=provenance, source=source)
     if fact is not None:
-        fact["source"] = fact.pop("source")  # last, as the specification shows it
+        fact["source"] = fact.pop("source")  # moves the member to the end, as in the specification
         yield fact
 
 
@@ -107,7 +107,7 @@ def _encode(
         return None
     arguments = tuple(args.items) if isinstance(args, List) else (args,)  # rules may write one argument without a list
     fact = Fact(predicate, arguments, interval_ns)
-    if not _is_acceptable(domain, fact):  # the values are not logged
+    if not _is_acceptable(domain, fact):  # the warning has no values
         _log.warning("%s: a fact of %s that a run derived does not fit its declaration", domain.pack.name, predicate)
         return None
     try:
@@ -119,17 +119,17 @@ def _encode(
 
 def _is_acceptable(domain: Domain, fact: Fact) -> bool:
     """Return whether the fact fits its declaration; a wildcard in a retraction fits every type."""
-    declared = domain.program.predicates.get(fact.key)
-    if declared is None or (fact.interval is not None and not declared.temporal):
+    predicate = domain.program.predicates.get(fact.key)
+    if predicate is None or (fact.interval is not None and not predicate.temporal):
         return False
     acceptance = domain.profile.acceptance
-    fixed = [position for position, value in enumerate(fact.args) if value != WILDCARD]
-    if len(fixed) == len(fact.args):
+    fixed_positions = [position for position, value in enumerate(fact.args) if value != WILDCARD]
+    if len(fixed_positions) == len(fact.args):
         return acceptance.accepts(fact.key, fact.args)
-    if declared.decl is None:
+    if predicate.decl is None:
         return True
-    types = acceptance.types(tuple(fact.args[position] for position in fixed))
-    return any(row_accepts(tuple(row[position] for position in fixed), types) for row in declared.rows)
+    types = acceptance.types(tuple(fact.args[position] for position in fixed_positions))
+    return any(row_accepts(tuple(row[position] for position in fixed_positions), types) for row in predicate.rows)
 
 
 def _roll_up(facts: Sequence[JsonFact], bulk_predicate: str, max_facts: int, **bulk_fields: Any) -> Iterator[JsonFact]:
@@ -144,7 +144,7 @@ def _roll_up(facts: Sequence[JsonFact], bulk_predicate: str, max_facts: int, **b
             break
         new_bulks = 0 if predicate in derived_bulks else 1
         if predicate == bulk_predicate or count == new_bulks:
-            continue  # a rollup would not be shorter
+            continue  # one fact is as short as its rollup
         rolled_up.add(predicate)
         remaining -= count - new_bulks
     for fact in facts:

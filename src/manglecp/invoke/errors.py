@@ -20,7 +20,7 @@ RETRY_AFTER_MS: Final = 1_000
 _BUSY_CODES: Final = frozenset({"breaker_open", "queue_full", "budget_spent"})
 _NOT_PERMITTED_CODES: Final = frozenset({"lease_refused", "lease_required", "lease_rejected"})
 _CLAIM_MISSING: Final = "mutation.capability_claim_missing"
-_APPROVAL_MISSING: Final = "governance.risk_tier_profile_missing"  # no approval at a tier that needs one
+_APPROVAL_MISSING: Final = "governance.risk_tier_profile_missing"  # an approval is needed and missing
 _MESSAGE_WITHOUT_STEP: Final = {
     "timeout": "The run took too long",
     "after_run_rules": "The chain ran, but the rules about its outcome failed",
@@ -46,7 +46,7 @@ class FailureContext(msgspec.Struct, frozen=True, kw_only=True):
             if culprit.cause is not None:
                 details["cause"] = culprit.cause
         details |= {
-            "effects": [{"step": done.step, "action": done.action, "status": done.status} for done in self.effects],
+            "effects": [{"step": each.step, "action": each.action, "status": each.status} for each in self.effects],
             "state_delta": self.state_delta,
             "events": list(self.events),
             **({"x-events_omitted": self.events_omitted} if self.events_omitted else {}),
@@ -79,7 +79,7 @@ def failure_error(culprit: StepOutcome | None, context: FailureContext, reason: 
             if code is not None and code not in CODES and not context.effects:
                 return WireError(code, culprit.cause["message"], context.details(reason, culprit))
         elif culprit.code == "argument_missing" and culprit.detail:
-            failure += f" ({culprit.detail})"  # the detail describes the chain and has no values
+            failure += f" ({culprit.detail})"  # a detail that describes the chain, without values
     else:
         failure = _MESSAGE_WITHOUT_STEP.get(reason, "The run failed")
     message = f"{failure}; {context.describe_effects()}"
@@ -117,13 +117,13 @@ def decision_error(culprit: StepOutcome, context: FailureContext) -> WireError:
     return WireError("execution_failed", message, context.details("needs_decision", culprit))
 
 
-def gate_error(refused: GateRefused, context: FailureContext) -> WireError:
+def gate_error(refusal: GateRefused, context: FailureContext) -> WireError:
     """Return the error of a run whose gate refused the first effect."""
-    if _CLAIM_MISSING in refused.classes:
+    if _CLAIM_MISSING in refusal.classes:
         return WireError("auth_insufficient", "Policy does not permit an effect of this macro-tool")
-    if _APPROVAL_MISSING in refused.classes:
+    if _APPROVAL_MISSING in refusal.classes:
         return WireError("confirmation_required", "A person has to approve what this macro-tool does")
-    details = context.details("gate_refused", failure_classes=list(refused.classes))
+    details = context.details("gate_refused", failure_classes=list(refusal.classes))
     return WireError("execution_failed", "The evidence of the run does not permit its effect", details)
 
 

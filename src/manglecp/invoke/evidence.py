@@ -62,7 +62,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
     gates: int
     """The number of gates that a run without failures passes: one for each round of effects."""
     risk_tier: str = "low"
-    """The minimum of :attr:`tier`."""
+    """The lowest tier that :attr:`tier` can be."""
     sandbox: str = "strict"
     """The profile of the hosts."""
     pattern: Pattern = "chain"
@@ -90,7 +90,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def admitted_turns(self) -> int:
-        """The number of turns that the package admits; the needed ones if it has no limit."""
+        """The number of turns that the package admits; the needed turns if the package has no limit."""
         max_turns: int = self.package.contents.get("stop", {}).get("maxTurns", self.needed_turns)
         return max_turns
 
@@ -158,7 +158,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         }
 
     def template(self, approval: str | None, *, parallel: bool) -> TurnBuilder:
-        """Return an empty turn without its id. ``approval`` is a reference; ``parallel``: calls may be parallel."""
+        """Return an empty turn without an id. ``approval`` is a reference; ``parallel`` permits parallel calls."""
         template = self._parallel if parallel else self._sequential
         if approval is None:
             return template
@@ -171,7 +171,7 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
 
     @cached_property
     def _parallel(self) -> TurnBuilder:
-        transport = self.package.contents.get("transport", {})  # a transport policy may forbid parallel calls
+        transport = self.package.contents.get("transport", {})  # may forbid parallel calls
         policy = {
             "parallelToolCalls": transport.get("parallelToolCalls", True),
             "ordering": transport.get("ordering", "any"),
@@ -184,8 +184,8 @@ class ChainTerms(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True)
         governance: dict[str, Any] = constraints.get("governanceConstraints", {})
         tools: dict[str, Any] = {"requireResultProvenance": True}
         if (tool_list := package.contents.get("tools")) is not None:
-            allowed = [tool["toolName"] for tool in tool_list["tools"] if tool.get("allowed", True)]
-            tools["allowedTools"] = [ADMIT, *allowed]
+            allowed_tools = [tool["toolName"] for tool in tool_list["tools"] if tool.get("allowed", True)]
+            tools["allowedTools"] = [ADMIT, *allowed_tools]
             tools["schemaDigests"] = {tool["toolName"]: tool["schemaDigest"] for tool in tool_list["tools"]}
         return {
             **constraints,
@@ -221,11 +221,11 @@ class RunTerms(msgspec.Struct, frozen=True):
 
 Row: TypeAlias = dict[str, Any]
 Events: TypeAlias = Sequence[Mapping[str, Any]]
-"""The events of the run so far, as in its response."""
+"""The events of the run so far, in the form of its response."""
 States: TypeAlias = Mapping[Any, str]
 """The status of each step and of each undo."""
 _ADMISSION_REF: Final = "invoke/admission"  # the provenance of the admission's result
-_INJECTION_POINT: Final = "invoke_response"  # results reach the client in the response only
+_INJECTION_POINT: Final = "invoke_response"  # the response is the only place where results reach the client
 _UNKNOWN: Final = "outcome_unknown"
 _BAD_OUTPUT: Final = "bad_output"
 _TRANSIENT: Final = frozenset({"timeout", "crash", _UNKNOWN, "breaker_open", "queue_full"})
@@ -328,7 +328,7 @@ class TurnEvidence:
         for outcome in outcomes:
             call = outcome.call
             if call is None:
-                continue  # skipped, or not callable
+                continue  # a step that was skipped or could not be called
             turn_call = self._calls.get(call.call_id)
             if turn_call is None or turn_call.result_position is not None:
                 turn_call = self._turn_call(call, position=0, group="")  # the turn has no row of this request
@@ -370,7 +370,7 @@ class TurnEvidence:
         event_digests = [digest(dict(event)) for event in events]
         results, uses, renders = [], [], []
         for call, render_digest in zip(ended_calls, _render_digests(ended_calls, events, event_digests), strict=True):
-            if call.outcome is None:  # the admission
+            if call.outcome is None:  # only the admission has no outcome
                 result_digest = self._terms.admission_digest
             elif call.outcome.status == "done":
                 result_digest = call.outcome.output_digest or digest(call.outcome.output)
@@ -487,18 +487,18 @@ class TurnEvidence:
             ("output", "redaction", None),
         ]
         rows = []
-        for sequence, (stage, guardrail, blocked) in enumerate(checks):
+        for sequence, (stage, guardrail, blocked_call) in enumerate(checks):
             row: Row = {
                 "stage": stage,
                 "sequence": sequence,
                 "guardrailId": guardrail,
-                "triggered": blocked is not None,
-                "outcome": "pass" if blocked is None else "block",
+                "triggered": blocked_call is not None,
+                "outcome": "pass" if blocked_call is None else "block",
             }
             if policy is not None:
                 row["policyDigest"] = policy
-            if blocked is not None:
-                row["toolCallId"] = blocked
+            if blocked_call is not None:
+                row["toolCallId"] = blocked_call
             if guardrail == "confirmation" and approval is not None:
                 row["thresholdRef"] = approval
             rows.append(row)
@@ -532,7 +532,7 @@ def _render_digests(calls: Sequence[TurnCall], events: Events, event_digests: Se
     The last events of the run belong to this turn, so calls and events are matched from the end. A result without an
     event (the admission, or above the limit of events) is rendered by its action and status.
     """
-    unmatched = len(events)  # the events before this position have no call yet
+    unmatched = len(events)  # the number of first events that have no call yet
     render_digests: list[str] = []
     for call in reversed(calls):
         status = "success" if call.outcome is None else EVENT_STATUS[call.outcome.status]

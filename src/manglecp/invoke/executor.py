@@ -56,7 +56,7 @@ class ExecutorState(IntEnum):
     ACTING = auto()  # effects are on record as started, and under way
     UNDOING = auto()  # the next effect to undo is chosen
     ENDED = auto()
-    RELEASED = auto()  # left to another process between two rounds
+    RELEASED = auto()  # another process may continue
 
 
 class ExecutorEvent(IntEnum):
@@ -217,7 +217,7 @@ class RunExecutor:
             except _Undecided as undecided:
                 event = self._need_decision(undecided.culprit)
             except (GateRefused, MangleError) as error:
-                if not self._had_effects:  # nothing to decide about: the error becomes the response
+                if not self._had_effects:  # no effect to decide about: the error becomes the response
                     raise
                 event = self._need_decision(self._failure_after_effects(error))
             self.state = TRANSITIONS[self.state][event]
@@ -227,7 +227,7 @@ class RunExecutor:
 
     def park(self, code: str) -> ChainResult:
         """Return the result of a run that waits for an operator's decision; ``code`` is the reason."""
-        assert self._history is not None  # another process began the run
+        assert self._history is not None  # only a run that another process began is parked here
         not_repeatable = [call for call in self._history.unfinished if not call.action.idempotent]
         self._finalize_unknown()
         self._turn = self._open_turn(self._history.resumption)
@@ -247,12 +247,12 @@ class RunExecutor:
         return ExecutorEvent.OPENED
 
     async def _select(self) -> ExecutorEvent:
-        if self._unknown_outcomes and (repeated := await self._build_repeated_calls()):
-            self._calls = repeated
+        if self._unknown_outcomes and (repeated_calls := await self._build_repeated_calls()):
+            self._calls = repeated_calls
             return ExecutorEvent.EFFECTS
         culprit = self._find_ending_failure()
         if culprit is not None:
-            if culprit.code == "cancelled" and self._cancelled:  # a read that was cancelled
+            if culprit.code == "cancelled" and self._cancelled:  # the cancellation of a read
                 return self._stop("cancelled")
             return self._stop("step_failed", culprit)
         if self._cancelled:
@@ -268,7 +268,7 @@ class RunExecutor:
         if self._observer.leaving() and self._can_be_released():
             return ExecutorEvent.RELEASE
         self._calls = await self._build_calls(steps)
-        if self._cancelled:  # while the calls were built
+        if self._cancelled:  # a cancellation while the calls were built
             return self._stop("cancelled")
         if not self._calls:
             return ExecutorEvent.SKIPPED
@@ -298,15 +298,15 @@ class RunExecutor:
 
     async def _authorize(self) -> ExecutorEvent:
         assert self._turn is not None
-        denied: Collection[str] = ()  # names of actions
+        denied_actions: Collection[str] = ()
         if self._had_effects:
-            denied = self._current_rules().denied(self.outcomes, undo=self._calls[0].kind == "undo")
+            denied_actions = self._current_rules().denied(self.outcomes, undo=self._calls[0].kind == "undo")
         else:
             await self._current_rules().prove(self.outcomes)
-        granted = [claim_of(action) for name, action in self._plan.actions.items() if name not in denied]
+        granted_claims = [claim_of(action) for name, action in self._plan.actions.items() if name not in denied_actions]
         self._authority = self._turn.authorize(
             self._calls,
-            claims=[BASE_CLAIM, *granted],
+            claims=[BASE_CLAIM, *granted_claims],
             used=self._used_steps,
             events=self._event_rows(self.outcomes),
             states=step_states(self.outcomes),
@@ -326,16 +326,16 @@ class RunExecutor:
         outcomes = [result.outcome for result in results]
         unknown = [outcome for outcome in outcomes if outcome.status == "unknown"]
         not_repeatable = [outcome for outcome in unknown if not _is_repeatable(outcome)]
-        repeated = [] if not_repeatable else unknown  # the run ends if one call cannot be repeated
-        final = [outcome for outcome in outcomes if outcome not in repeated]
+        repeated_outcomes = [] if not_repeatable else unknown  # no call is repeated if one of them cannot be
+        final = [outcome for outcome in outcomes if outcome not in repeated_outcomes]
         for outcome in final:
             self._unknown_outcomes.pop((outcome.kind, outcome.number), None)
             self.outcomes.append(outcome)
-        self._unknown_outcomes |= {(outcome.kind, outcome.number): outcome for outcome in repeated}
+        self._unknown_outcomes |= {(outcome.kind, outcome.number): outcome for outcome in repeated_outcomes}
         self._turn = turn = self._open_turn()
         turn.record_calls([outcome.call for outcome in final if outcome.call is not None], final)
-        for outcome in repeated:
-            assert outcome.call is not None  # a call with an unknown outcome was sent
+        for outcome in repeated_outcomes:
+            assert outcome.call is not None  # only a call that was sent has an unknown outcome
             turn.record_retry(outcome.call, outcome)
         if not_repeatable:
             raise _Undecided(not_repeatable[0])
@@ -343,24 +343,24 @@ class RunExecutor:
 
     async def _undo(self) -> ExecutorEvent:
         culprit = self._culprit
-        undo_declared = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
-        to_be_undone = undo_declared or self._plan.definition.safety.reversible
-        if not self._plan.has_effects or not to_be_undone:
+        declares_undo = culprit is not None and self._plan.step(culprit.number).on_error == "undo"
+        needs_undo = declares_undo or self._plan.definition.safety.reversible
+        if not self._plan.has_effects or not needs_undo:
             return ExecutorEvent.FINISHED
         if self._reason == "cancelled" and not self._journal.cancel_requested:
             await self._journal.record_cancellation()
-        done = self._next_to_undo()
-        undo = None if done is None else self._plan.step(done.number).undo
-        if done is None or done.call is None or undo is None:
+        target = self._next_to_undo()
+        undo = None if target is None else self._plan.step(target.number).undo
+        if target is None or target.call is None or undo is None:
             return ExecutorEvent.FINISHED
-        attempt = self._count_attempt("undo", done.number)
+        attempt = self._count_attempt("undo", target.number)
         try:
             call = build_undo_call(
-                self._run_id, undo, done.call, done.output, self._plan.actions[undo.action], attempt=attempt
+                self._run_id, undo, target.call, target.output, self._plan.actions[undo.action], attempt=attempt
             )
         except UncallableStep as error:
-            self._settle(_failure_at(done.number, "undo", undo.action, error.code, str(error)))
-            return ExecutorEvent.FINISHED  # earlier effects stand, too: see _next_to_undo
+            self._settle(_failure_at(target.number, "undo", undo.action, error.code, str(error)))
+            return ExecutorEvent.FINISHED  # the earlier effects are not undone either: see _next_to_undo
         # Each undo has a time limit of its own: the run may be undone because its deadline has passed.
         self._deadline = time.monotonic() + self._time_limit
         self._calls = [call]
@@ -375,9 +375,9 @@ class RunExecutor:
     @property
     def _cancelled(self) -> bool:
         observer, history = self._observer, self._history
-        abandoned = observer.disconnected and not self._had_effects
-        requested = abandoned or observer.cancelled or self._journal.cancel_requested
-        return requested or (history is not None and history.cancelled)
+        is_abandoned = observer.disconnected and not self._had_effects
+        is_requested = is_abandoned or observer.cancelled or self._journal.cancel_requested
+        return is_requested or (history is not None and history.cancelled)
 
     @property
     def _settled_steps(self) -> set[int]:
@@ -415,11 +415,11 @@ class RunExecutor:
 
     async def _build_call(self, step: ChainStep) -> ActionCall:
         attempt = self._count_attempt("do", step.number)
-        outputs = {done.number: done.output for done in self.outcomes if done.kind == "do" and done.status == "done"}
+        outputs = {each.number: each.output for each in self.outcomes if each.kind == "do" and each.status == "done"}
         kept = await self._journal.read_kept(step.arguments)
-        approved = self._subject.results.get(step.number)
+        preview = self._subject.results.get(step.number)
         action, secrets = self._plan.action(step), self._plan.secrets
-        build_arguments = self._run_id, step, action, self._args, outputs, attempt, secrets, kept, approved
+        build_arguments = self._run_id, step, action, self._args, outputs, attempt, secrets, kept, preview
         if is_large(self._args) or (outputs and is_large(outputs)):
             call = await asyncio.to_thread(build_call, *build_arguments)
         else:
@@ -427,7 +427,7 @@ class RunExecutor:
         if step.number in self._subject.values:
             self._subject.check_values(call)
         if step.number in self._subject.results:
-            await self._check_subject(call, approved)
+            await self._check_subject(call, preview)
         return call
 
     async def _check_subject(self, call: ActionCall, approved: Any) -> None:
@@ -445,11 +445,11 @@ class RunExecutor:
 
     def _find_ending_failure(self) -> StepOutcome | None:
         """Return the failure that ends the chain: the first that declares an undo, else the first that stops it."""
-        failed = [outcome for outcome in self.outcomes if outcome.status == "failed" and outcome.kind == "do"]
-        if not failed:
+        failures = [outcome for outcome in self.outcomes if outcome.status == "failed" and outcome.kind == "do"]
+        if not failures:
             return None
-        undo_failures = [outcome for outcome in failed if self._plan.step(outcome.number).on_error == "undo"]
-        stop_failures = [outcome for outcome in failed if self._plan.step(outcome.number).on_error == "stop"]
+        undo_failures = [outcome for outcome in failures if self._plan.step(outcome.number).on_error == "undo"]
+        stop_failures = [outcome for outcome in failures if self._plan.step(outcome.number).on_error == "stop"]
         return next(iter(undo_failures + stop_failures), None)
 
     def _next_to_undo(self) -> StepOutcome | None:
@@ -458,12 +458,12 @@ class RunExecutor:
         An effect whose undo failed may depend on earlier effects, so these are not undone either.
         """
         undos = {outcome.number: outcome for outcome in self.outcomes if outcome.kind == "undo"}
-        for done in reversed([outcome for outcome in self.outcomes if outcome.kind == "do" and _may_stand(outcome)]):
-            if done.call is None or not done.call.is_effect or not self._plan.step(done.number).lasting:
+        for effect in reversed([outcome for outcome in self.outcomes if outcome.kind == "do" and _may_stand(outcome)]):
+            if effect.call is None or not effect.call.is_effect or not self._plan.step(effect.number).lasting:
                 continue
-            if done.number not in undos:
-                return done
-            if undos[done.number].status != "done":
+            if effect.number not in undos:
+                return effect
+            if undos[effect.number].status != "done":
                 return None
         return None
 
@@ -490,7 +490,7 @@ class RunExecutor:
     def _record_history(self, turn: Turn, history: History) -> None:
         """Record the history in the turn. Raises :class:`_Undecided` if a lost call must not be repeated."""
         for outcome in history.carried:
-            assert outcome.call is not None  # restore_history selects outcomes of calls
+            assert outcome.call is not None  # restore_history carries only outcomes of calls
             turn.record_calls([outcome.call], [outcome])
         not_repeatable = [call for call in history.unfinished if not call.action.idempotent]
         for call in history.unfinished:
@@ -536,21 +536,21 @@ class RunExecutor:
         ownership, slots, is_effect = self._ownership, self._slots, call.is_effect
         if ownership is not None:
             await ownership.ensure_owned()
-        started = time.monotonic()
+        started_at = time.monotonic()
         response = await self._dispatcher.call(
             call.action.aid,
             identity=self._identity,
             slots=slots,
             input_json=call.input_json,
             call_id=call.call_id,
-            timeout=max(self._deadline - started, 0.001),
+            timeout=max(self._deadline - started_at, 0.001),
             authority=permit,
             not_after=None if ownership is None else ownership.expires_at,
             # Reads may be repeated, so they need no idempotency key.
             idempotency_key=f"{call.run}/{call.group}" if is_effect else None,
             on_report=on_report,
         )
-        duration_ms = round((time.monotonic() - started) * 1_000)
+        duration_ms = round((time.monotonic() - started_at) * 1_000)
         if not isinstance(response, ActionResult):
             outcome = outcome_of_error(call, response, duration_ms)
         elif len(response.output_json) > MAX_INLINE_TEXT:
@@ -561,9 +561,9 @@ class RunExecutor:
         self.reports.end(call)
         outcome = self._rules.check_output(self.reports.log_failure(outcome))
         self._observer.point(f"answered:{call.group}")
-        lasting = call.kind == "undo" or self._plan.step(call.number).lasting
-        if outcome.status == "unknown" and not lasting and not _is_repeatable(outcome):
-            outcome = msgspec.structs.replace(outcome, status="failed")  # the call left nothing to decide about
+        is_lasting = call.kind == "undo" or self._plan.step(call.number).lasting
+        if outcome.status == "unknown" and not is_lasting and not _is_repeatable(outcome):
+            outcome = msgspec.structs.replace(outcome, status="failed")  # the call has no effect to decide about
         if is_effect:
             await self._journal.record_outcomes([outcome], slots, self._rules.kept_values(outcome))
             self._observer.point(f"finished:{call.group}")
@@ -588,7 +588,7 @@ class RunExecutor:
         return merged
 
     def _pass_point(self, point: str) -> None:
-        """Notify the observer for each call: tests simulate a crash at these points."""
+        """Notify the observer for each call, because tests simulate a crash at these points."""
         for call in self._calls:
             self._observer.point(f"{point}:{call.group}")
 
@@ -603,7 +603,7 @@ class RunExecutor:
         self._unknown_outcomes.clear()
 
     def _failure_of_next_step(self, code: str) -> StepOutcome:
-        """Return a failure of the next step, or of the last one if all are settled."""
+        """Return a failure of the next step, or of the last step if all steps are settled."""
         step = next(iter(self._plan.ready(self._settled_steps)), self._plan.definition.steps[-1])
         return _uncalled_outcome(step, "failed", code=code)
 
@@ -683,7 +683,7 @@ def _lost_outcome(call: ActionCall) -> StepOutcome:
 
 
 def _failure_at_last_step(outcomes: Sequence[StepOutcome], code: str, detail: str) -> StepOutcome:
-    """Return a failure of the run, between two rounds or at its end; the last step stands for it."""
+    """Return a failure of the run, between two rounds or at its end, as a failure of the last step."""
     last = outcomes[-1]
     return _failure_at(last.number, last.kind, last.action, code, detail)
 

@@ -22,7 +22,7 @@ from manglecp.mangle.syntax import term_variables
 from manglecp.store import StoredDecision
 from manglecp.wire import WireError
 
-MAX_NODES: Final = 400  # in one proof
+MAX_NODES: Final = 400  # of one proof
 MAX_DEPTH: Final = 24
 MAX_SILENT_RULES: Final = 20
 _APPROVAL_PREDICATES: Final = ("needs_approval", "four_eyes")
@@ -125,8 +125,8 @@ def _repeat_obstacles(stored: StoredDecision, details: DecisionDetails, domain: 
     elif domain.digest != stored.revision:
         yield f"The pack has the revision {domain.digest}, and the decision was made with {stored.revision}."
     elif domain.facts_version != details.facts_version:
-        current, recorded = domain.facts_version or "none", details.facts_version or "none"
-        yield f"The generated facts have the version {current}, and the decision was made with {recorded}."
+        current, recorded_version = domain.facts_version or "none", details.facts_version or "none"
+        yield f"The generated facts have the version {current}, and the decision was made with {recorded_version}."
 
 
 def _differences(stored: StoredDecision, details: DecisionDetails, decision: Decision) -> Iterator[str]:
@@ -217,17 +217,17 @@ class _ProofBuilder:
                 premises.append(ProofNode(CUT, "rule"))
                 break
             premises.append(self._node(premise, depth + 1))
-        fact, place, rule, values = self._redact(node.fact), "", "", ""
+        fact, location, rule, values = self._redact(node.fact), "", "", ""
         origin = self._origin(node)
         if node.rule is not None:
             is_of_kernel = node.rule.clause.trust is Trust.KERNEL
-            place, rule = "" if is_of_kernel else node.rule.place, self._redact(node.rule.text)
+            location, rule = "" if is_of_kernel else node.rule.place, self._redact(node.rule.text)
             values = "" if is_of_kernel else self._redact(_values(node.rule, node.bindings))
         elif node.origin == "given" and node.ground is not None:
-            place = next(self._domain.fact_places(node.ground), "")
+            location = next(self._domain.fact_places(node.ground), "")
         elif node.origin == "server" and node.ground is not None:
-            place = self._domain.provenance(node.ground)
-        return ProofNode(fact, origin, place, rule, f"with {values}" if values else "", tuple(premises))
+            location = self._domain.provenance(node.ground)
+        return ProofNode(fact, origin, location, rule, f"with {values}" if values else "", tuple(premises))
 
     def _origin(self, node: Node) -> FactOrigin:
         if node.origin == "derived":
@@ -240,7 +240,7 @@ class _ProofBuilder:
 
     def _premises(self, node: Node) -> list[Node]:
         """Return the premises: kernel facts are replaced by their own premises, absences in kernel rules omitted."""
-        found: dict[Node, None] = {}
+        shown_premises: dict[Node, None] = {}
         pending = [(premise, node) for premise in reversed(node.premises)]
         seen: set[Node] = set()
         while pending:
@@ -251,8 +251,8 @@ class _ProofBuilder:
             if _is_kernel(premise):
                 pending += [(inner, premise) for inner in reversed(premise.premises)]
             else:
-                found[premise] = None
-        return list(found)
+                shown_premises[premise] = None
+        return list(shown_premises)
 
 
 def _is_kernel(node: Node) -> bool:
@@ -261,8 +261,8 @@ def _is_kernel(node: Node) -> bool:
 
 def _values(rule: RuleRef, bindings: Mapping[str, Value]) -> str:
     """Return the values of the variables that are not in the rule's head: the derived fact shows the others."""
-    shown = {variable.name for variable in term_variables(*rule.clause.head.args)}
-    return ", ".join(f"{name} = {value_text(value)}" for name, value in bindings.items() if name not in shown)
+    head_variables = {variable.name for variable in term_variables(*rule.clause.head.args)}
+    return ", ".join(f"{name} = {value_text(value)}" for name, value in bindings.items() if name not in head_variables)
 
 
 def _json(value: Any) -> str:

@@ -70,7 +70,7 @@ class FactRefresher:
                 await asyncio.wait_for(self._wake.wait(), seconds)
             if self._wake.is_set():
                 self._wake.clear()
-                continue  # another generator may be due now
+                continue  # the wake-up may have made another generator due
             # Responses that begin to wait later have effects that this pass may miss.
             waiting_responses = tuple(self._waiting_responses)
             try:
@@ -113,7 +113,8 @@ class FactRefresher:
             return error.message
         if not result.change.empty:
             try:
-                self._invoker.offers.change(lambda domain: domain.changed(result.added, result.removed, result.version))
+                delta = (result.added, result.removed, result.version)
+                self._invoker.offers.change(lambda domain: domain.with_facts(*delta))
             except MangleError as error:
                 self._generators.discard(result)
                 return error.diagnostics[0].message
@@ -123,7 +124,7 @@ class FactRefresher:
     def _report(self, name: str, failure: str | None) -> None:
         """Report the first failure of a generator, and its first success after that."""
         if (failure is not None) == (name in self._failed_generators):
-            return  # reported already
+            return  # the state of the generator has not changed
         if failure is None:
             self._failed_generators.remove(name)
         else:

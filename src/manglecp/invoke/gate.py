@@ -83,7 +83,7 @@ class Resumption:
     """The state from which another process resumes a run."""
 
     fence: int
-    """The fencing token of the resuming process; each takeover of the run has another one."""
+    """The fencing token of the resuming process; each takeover of the run has another token."""
     witnesses: tuple[str, ...] = ()
     """The ids of the witnesses of the closed turns, in order."""
 
@@ -105,12 +105,12 @@ class Turns:
     def open(self, *, parallel: bool = False, resumed: Resumption | None = None) -> Turn:
         """Open the next turn. Raises :class:`GateRefused`.
 
-        ``parallel``: the turn's calls, or the effects that its predecessor authorised, may run in parallel. ``resumed``
-        is passed for the first turn of a process that resumes the run.
+        ``parallel`` is whether the calls of the turn, or the effects that its predecessor authorised, may run in
+        parallel. ``resumed`` is passed for the first turn of a process that resumes the run.
         """
         chain = self.terms.chain
         if resumed is None and self.count == 0 and chain.admitted_turns < chain.needed_turns:
-            # Refused now, because the run would stop after some of its effects.
+            # Refused before the first turn: the run would stop after some of its effects.
             why = f"the chain takes {chain.needed_turns} turns, and its policies admit {chain.admitted_turns}"
             raise GateRefused(TurnState.CALL_SPEC, ("protocol.stop_reason_unhandled",), why=why)
         if resumed is not None:
@@ -165,10 +165,10 @@ class Turn:
             if call.is_effect:
                 raise ValueError(f"{call.call_id} has an effect, which needs an authorisation")
         requests = self._evidence.build_requests(calls)
-        self._state = requested = self._judge(requests)
+        self._state = requested_state = self._judge(requests)
         self._unjudged_calls = []
         self._evidence.record(requests)
-        return requested
+        return requested_state
 
     def record_outcomes(self, outcomes: Iterable[StepOutcome]) -> None:
         """Record the outcomes of requested calls. A skipped step has no call and no row."""
@@ -213,12 +213,12 @@ class Turn:
         input_refs = sorted([*(turn_call.ref for turn_call in inputs), *dangling])
         mutation = _mutation_row(turns.terms, calls, claims, input_refs, witnesses)
         chain = turns.terms.chain
-        required = chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
-        needed_claims = sorted({BASE_CLAIM, *required, *(claim_of(call.action) for call in calls)})
+        required_claims = chain.package.contents["mutation"].get("requiredCapabilityClaims", ())
+        needed_claims = sorted({BASE_CLAIM, *required_claims, *(claim_of(call.action) for call in calls)})
         constraints = {**chain.mutation_constraints, "requiredCapabilityClaims": needed_claims}
         with _as_gate_refused(TurnState.MUTATION_READY):
-            closed = self._close("tool_use", used, events, states, inputs)
-            ready = closed.authorize(mutation, constraints)
+            closed_turn = self._close("tool_use", used, events, states, inputs)
+            ready = closed_turn.authorize(mutation, constraints)
         turns.authorised = {call.call_id: call for call in calls}
         return ready, self._mark_closed(ready.judgement)
 
@@ -229,9 +229,9 @@ class Turn:
         self._ensure_open()
         reason = "pause_turn" if paused else "end_turn"
         with _as_gate_refused(TurnState.JOIN_CLOSED):
-            closed = self._close(reason, used, events, states)
+            closed_turn = self._close(reason, used, events, states)
         self._turns.authorised = {}
-        return self._mark_closed(closed.judgement)
+        return self._mark_closed(closed_turn.judgement)
 
     def _ensure_open(self) -> None:
         if self._is_closed:
@@ -264,11 +264,11 @@ class Turn:
         evidence = self._evidence
         # An authorised call without an outcome becomes a request without a result, with which no turn closes.
         missing_calls = [call for call in self._authorised.values() if call.call_id not in evidence]
-        requested = self._judge(evidence.build_requests(missing_calls) if missing_calls else ())
+        requested_state = self._judge(evidence.build_requests(missing_calls) if missing_calls else ())
         results, uses, protocol_state, result_evidence, final_evidence = evidence.build_closing(
             self.number, reason, used, events, states, inputs=inputs, fence=self._fence
         )
-        return requested.answer(results, result_evidence).use(uses).close(protocol_state, final_evidence)
+        return requested_state.answer(results, result_evidence).use(uses).close(protocol_state, final_evidence)
 
     def _mark_closed(self, judgement: Judgement) -> Witness:
         self._is_closed = True

@@ -352,12 +352,12 @@ class Invoker:
         """Wait for the end of a released run. If no other process takes the run over, this process does."""
         run = admitted.admission.run
         if await self._recovery.stays_unclaimed(run, self._settings.handover_ms / 1_000):
-            observer.leaving = lambda: False  # do not release it again
+            observer.leaving = lambda: False  # this process keeps the run to its end
             await self.take_over(run, observer=observer)
         return await self._recovery.wait(run, observer, keyed=_is_keyed(admitted))
 
     async def _release(self, ownership: Ownership) -> None:
-        with contextlib.suppress(StoreError):  # the ownership expires
+        with contextlib.suppress(StoreError):  # without a release, the ownership expires
             await self._store.writer.write(lambda tx: self._store.runs.release(tx, ownership.run, ownership.fence))
 
     async def _await_first(
@@ -392,7 +392,7 @@ class Invoker:
         except Fenced:
             return None
         finally:
-            self._ownership.remove(ownership)  # _execute did so already, unless restore failed
+            self._ownership.remove(ownership)  # if restore failed, _execute has not removed it
         return owned.run.run_id
 
 
@@ -428,10 +428,10 @@ class Worker:
 
     async def drain(self) -> list[str]:
         """Take over the runs that have no owner now, one after the other, and return their ids."""
-        taken = []
+        runs = []
         while not self._stopped.is_set() and (run := await self._take_over_one()) is not None:
-            taken.append(run)
-        return taken
+            runs.append(run)
+        return runs
 
     async def _poll(self) -> None:
         while not self._stopped.is_set():

@@ -160,7 +160,7 @@ class Journal:
     async def record_undecided(self, culprit: StepOutcome, witness: Witness | None, answer: bytes) -> None:
         """Record that the run waits for an operator's decision about ``culprit``, and its present response."""
         code = culprit.code or "unknown"
-        step = culprit.number if culprit.status == "unknown" else None  # None: there is no outcome to decide
+        step = culprit.number if culprit.status == "unknown" else None  # None unless the outcome has to be decided
         runs, run, fence = self._store.runs, self._run, self._fence
         body = {"state": "needs_decision", "code": code, "step": culprit.number, "kind": culprit.kind}
 
@@ -172,9 +172,9 @@ class Journal:
 
     def _record_failures(self, tx: Transaction, outcomes: Iterable[StepOutcome]) -> None:
         """Record why calls failed, for operators; not in the ledger, since a traceback may contain values."""
-        failed = [step for step in outcomes if step.call is not None and step.trace is not None]
-        if failed:
-            texts = [f"{step.action} failed in call {step.call and step.call.call_id}\n{step.trace}" for step in failed]
+        steps = [step for step in outcomes if step.call is not None and step.trace is not None]
+        if steps:
+            texts = [f"{step.action} failed in call {step.call and step.call.call_id}\n{step.trace}" for step in steps]
             self._store.runs.record_failures(tx, self._run, "\n\n".join(texts).encode())
 
     async def _write(self, work: Callable[[Transaction], T], bodies: Sequence[tuple[EntryKind, Body]] = ()) -> T:
@@ -258,7 +258,7 @@ def _start_row(call: ActionCall, witness: str) -> StepStart:
 
 
 def _end_row(outcome: StepOutcome) -> StepEnd:
-    assert outcome.call is not None  # effects have a call
+    assert outcome.call is not None  # the outcome of an effect has a call
     return StepEnd(
         number=outcome.number,
         kind=outcome.kind,

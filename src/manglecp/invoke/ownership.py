@@ -114,19 +114,19 @@ class OwnershipRegistry:
 
     async def _send_heartbeats(self) -> None:
         while True:
-            await asyncio.sleep(self.claim_ms / 1_000 / 3)  # a third: one failed heartbeat does not end an ownership
+            await asyncio.sleep(self.claim_ms / 1_000 / 3)  # after a third: an ownership survives one failed heartbeat
             if not self._ownerships:
                 continue
-            owned, since = dict(self._ownerships), time.monotonic()
+            ownerships, since = dict(self._ownerships), time.monotonic()
             try:
-                lost = await asyncio.get_running_loop().run_in_executor(self._thread, self._renew, owned)
+                lost_runs = await asyncio.get_running_loop().run_in_executor(self._thread, self._renew, ownerships)
             except StoreError as error:
-                _log.warning("the ownership of %d runs could not be renewed: %s", len(owned), error)
+                _log.warning("the ownership of %d runs could not be renewed: %s", len(ownerships), error)
                 continue
-            for run, ownership in owned.items():
-                if self._ownerships.get(run) is not ownership:  # removed or replaced during the heartbeat
+            for run, ownership in ownerships.items():
+                if self._ownerships.get(run) is not ownership:  # ended or replaced during the heartbeat
                     continue
-                if run in lost:
+                if run in lost_runs:
                     self.remove(ownership)
                 else:
                     ownership.renew(since)

@@ -114,8 +114,8 @@ class PermitService:
 
     async def _find(self, permit: str, operation: str) -> StoredDecision | None:
         decisions = self._store.decisions
-        found = await self._store.writer.read(lambda tx: decisions.newest(tx, 1, run=permit, operation=operation))
-        return found[0] if found else None
+        records = await self._store.writer.read(lambda tx: decisions.newest(tx, 1, run=permit, operation=operation))
+        return records[0] if records else None
 
 
 def _permit(issued: DecisionRecord) -> Permit:

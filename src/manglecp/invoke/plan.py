@@ -37,9 +37,9 @@ class Plan:
         """Return the plan of a chain. ``actions`` are the pack's actions, by name. Raises :class:`Unplannable`."""
         undo_actions = [step.undo.action for step in definition.steps if step.undo is not None]
         names = dict.fromkeys((*(step.action for step in definition.steps), *undo_actions))
-        missing = [name for name in names if name not in actions]
-        if missing:
-            raise Unplannable(missing[0])
+        missing_actions = [name for name in names if name not in actions]
+        if missing_actions:
+            raise Unplannable(missing_actions[0])
         return cls(definition, MappingProxyType({name: actions[name] for name in names}))
 
     def action(self, step: ChainStep) -> ActionDescription:
@@ -77,8 +77,8 @@ class Plan:
     @cached_property
     def result_steps(self) -> frozenset[int]:
         """The numbers of the steps whose outputs the result uses; by default the last step."""
-        named = {number for _member, number, _pointer in self.definition.results}
-        return frozenset(named or {self.definition.steps[-1].number})
+        result_numbers = {number for _member, number, _pointer in self.definition.results}
+        return frozenset(result_numbers or {self.definition.steps[-1].number})
 
     def permit(self, run: str) -> PlanPermit:
         """Return the permit for the first attempt at each step of a run without effects."""
@@ -93,10 +93,10 @@ class Plan:
 
     def rounds(self) -> Iterator[tuple[ChainStep, ...]]:
         """Yield the steps of each round of a run without failures."""
-        settled: set[int] = set()
-        while steps := self.ready(settled):
+        settled_steps: set[int] = set()
+        while steps := self.ready(settled_steps):
             yield steps
-            settled.update(step.number for step in steps)
+            settled_steps.update(step.number for step in steps)
 
     def ready(self, settled: Collection[int]) -> tuple[ChainStep, ...]:
         """Return the steps of the next round; empty if every step is settled. ``settled`` are numbers of steps."""

@@ -54,7 +54,7 @@ class ApprovalSubject(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The digest of all results and values; empty if there are none."""
+        """The digest of all results and values; empty without results and values."""
         return digest(msgspec.to_builtins(self, str_keys=True)) if self.results or self.values else ""
 
     def check_values(self, call: ActionCall) -> None:
@@ -126,8 +126,8 @@ class PreviewRunner:
         if not isinstance(response, ActionResult):
             secrets = [str(inputs[name]) for name in secret_names(action.input_schema) if name in inputs]
             redact = make_redactor([*secret_values(self._pack()), *filter(None, secrets)])
-            failed = StepOutcome(call=None, number=0, action=action.name, status="failed", **error_texts(response))
-            cause = RunReports(call_id, 1, None, redact).log_failure(failed).cause
+            failure = StepOutcome(call=None, number=0, action=action.name, status="failed", **error_texts(response))
+            cause = RunReports(call_id, 1, None, redact).log_failure(failure).cause
             raise PreviewFailed(action.name if cause is None else f"{action.name}: {cause['message']}")
         try:
             result = msgspec.json.decode(response.output_json)
@@ -161,11 +161,11 @@ def _needed_reads(steps: Sequence[ChainStep], plan: Plan) -> dict[int, ChainStep
         if plan.is_effect(round_steps[0]):
             break
         before_effects += round_steps
-    needed = {argument.step for step in steps for argument in step.arguments}
+    needed_numbers = {argument.step for step in steps for argument in step.arguments}
     for read in reversed(before_effects):
-        if read.number in needed:
-            needed.update(argument.step for argument in read.arguments)
-    return {read.number: read for read in before_effects if read.number in needed}
+        if read.number in needed_numbers:
+            needed_numbers.update(argument.step for argument in read.arguments)
+    return {read.number: read for read in before_effects if read.number in needed_numbers}
 
 
 def _known_arguments(step: ChainStep, reads: Mapping[int, ChainStep], plan: Plan) -> list[Argument]:

@@ -46,7 +46,7 @@ class RunObserver(msgspec.Struct, kw_only=True):
     """Set by the invoker to the name of the tool, after the checks of the admission."""
     leaving: Callable[[], bool] = lambda: False
     """Set by the invoker: returns whether to release the run to another process; called between steps."""
-    point: Callable[[str], object] = len  # accepts a text, without any effect
+    point: Callable[[str], object] = len  # len stands for a function that ignores its text
     """Set by the invoker: called with the name of each point where tests simulate a crash."""
 
     def cancel(self) -> None:
@@ -87,7 +87,7 @@ class RunReports:
         self._is_pausing = False  # whether the last report was sent less than ``_PROGRESS_SECONDS`` ago
         self._latest: tuple[ActionCall, str] | None = None
         """The call and the text of the latest report of the pause; sent when the pause ends."""
-        self._log_lines: dict[str, int] = {}  # their numbers, by call id
+        self._log_lines: dict[str, int] = {}  # the number of log lines, by call id
         self._lost_reports: dict[str, int] = {}
         """By call id: how many reports the host could not send before the reports of the call."""
 
@@ -136,9 +136,9 @@ class RunReports:
 
     def _receive(self, call: ActionCall, report: Mapping[str, Any]) -> None:
         message, done, total = report.get("message"), report.get("done"), report.get("total")
-        text = message if isinstance(message, str) else ""  # cleaned when it is sent: most reports are dropped
-        if type(lost := report.get("lost_before")) is int and 0 < lost < _MAX_COUNT:
-            self._lost_reports[call.call_id] = self._lost_reports.get(call.call_id, 0) + lost
+        text = message if isinstance(message, str) else ""  # not cleaned yet: most reports are dropped
+        if type(lost_count := report.get("lost_before")) is int and 0 < lost_count < _MAX_COUNT:
+            self._lost_reports[call.call_id] = self._lost_reports.get(call.call_id, 0) + lost_count
         if report.get("event") == "log":
             lines = self._log_lines[call.call_id] = self._log_lines.get(call.call_id, 0) + 1
             if lines <= _MAX_LOG_LINES:
@@ -267,7 +267,7 @@ def _detail(outcome: StepOutcome) -> str | None:
     if outcome.cause is not None:
         return clean(outcome.cause["message"])
     if outcome.code == "outcome_unknown" and outcome.status == "failed":
-        return "No answer came"  # a read has no effect that may have happened
+        return "No answer came"  # "failed", not "unknown": a read, which has no effect
     return _DETAIL_OF_CODE.get(outcome.code or "", "It failed")
 
 

@@ -76,13 +76,13 @@ def restore_history(owned: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> Hi
 
 
 def _is_repeated(step: StepRecord) -> bool:
-    """Return whether the step runs again: its outcome is unknown, or an operator decided that it did not happen."""
+    """Return whether the step runs again: its outcome is unknown, or an operator decided that it failed."""
     is_decided_failure = step.state == StepState.FAILED and step.decided_by is not None
     return is_decided_failure or step.state in (StepState.UNKNOWN, StepState.STARTED)
 
 
 def _is_not_in_turns(outcome: StepOutcome, step: StepRecord, last_witness: str | None) -> bool:
-    """Return whether no closed turn has the outcome: the last turn authorised the call, or an operator decided it."""
+    """Return whether no closed turn has the outcome, since the call is of the last turn, or an operator decided."""
     is_of_last_turn = last_witness is not None and step.witness == last_witness
     return outcome.call is not None and (step.decided_by is not None or is_of_last_turn)
 
@@ -112,11 +112,11 @@ def _restore_outcome(run: str, step: StepRecord, plan: Plan) -> StepOutcome:
 def _restore_call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
     if step.call_id is None or step.input_digest is None:  # the step was not called
         return None
-    planned = plan.step(step.number)  # for an undo, the step that it undoes
-    sources = tuple(sorted({argument.step for argument in planned.arguments if argument.step is not None}))
+    chain_step = plan.step(step.number)  # for an undo, the step that it undoes
+    sources = tuple(sorted({argument.step for argument in chain_step.arguments if argument.step is not None}))
     return ActionCall(
         run=run,
-        step=planned if step.kind == "do" or planned.undo is None else planned.undo,
+        step=chain_step if step.kind == "do" or chain_step.undo is None else chain_step.undo,
         number=step.number,
         kind=step.kind,
         attempt=step.attempt,
@@ -149,7 +149,7 @@ class Recovery:
     def __init__(
         self, store: Store, domain: Domain, codec: OfferCodec, park: Callable[[AdmittedRun, str], RunResponse]
     ) -> None:
-        """``park`` returns the response of a run that waits for a decision; its second argument is the reason."""
+        """``park`` returns the response of a run that waits for a decision, from the run and the reason."""
         self._store = store
         self._pack_digest = domain.digest
         self._actions = domain.pack.actions
@@ -188,11 +188,11 @@ class Recovery:
         await self._store.writer.write(lambda tx: self._store.runs.request_cancel(tx, run.run_id, run.identity))
 
     async def stays_unclaimed(self, run: str, seconds: float) -> bool:
-        """Wait until another process takes the run over; return True if none does within ``seconds``."""
+        """Wait until another process takes the run over; return True if no process does within ``seconds``."""
         deadline = time.monotonic() + seconds
         for pause in pauses():
-            row = await self._run(run)
-            if row.state != RunState.RUNNING or row.owner is not None or self.closed:
+            stored_run = await self._run(run)
+            if stored_run.state != RunState.RUNNING or stored_run.owner is not None or self.closed:
                 break
             if time.monotonic() >= deadline:
                 return True
@@ -202,27 +202,27 @@ class Recovery:
     async def wait(self, run: str, observer: RunObserver, *, keyed: bool) -> RunResponse:
         """Return the response of a run when it has ended, forwarding a cancellation to its owner.
 
-        ``keyed``: the request has a key, so that the client may repeat it if this process shuts down.
+        ``keyed`` is whether the request has a key: then the client may repeat the request if this process shuts down.
         """
         is_forwarded = False
         for pause in pauses():
             if self.closed:
                 return shutdown_error(run, has_effects=True, keyed=keyed)
-            row = await self._run(run)
-            if row.state != RunState.RUNNING:
+            stored_run = await self._run(run)
+            if stored_run.state != RunState.RUNNING:
                 break
             if observer.cancelled and not is_forwarded:
                 is_forwarded = True
-                await self.cancel(row)
+                await self.cancel(stored_run)
             await asyncio.sleep(pause)
         stored_answer = await self._store.writer.read(lambda tx: self._store.runs.answer(tx, run))
         if stored_answer is not None:
             return decode_response(stored_answer)
-        if row.state == RunState.NEEDS_DECISION and row.pack_digest == self._pack_digest:
+        if stored_run.state == RunState.NEEDS_DECISION and stored_run.pack_digest == self._pack_digest:
             # Each owner of the run ended before it could record a response.
             owned = await self._store.writer.read(lambda tx: self._store.runs.load(tx, run))
             restored = await asyncio.to_thread(self.restore, owned)
-            return self._park(restored, row.code or "poisoned")
+            return self._park(restored, stored_run.code or "poisoned")
         return WireError("execution_failed", "The run has ended, and its answer is no longer stored", {"run_id": run})
 
     async def _run(self, run: str) -> Run:
@@ -273,7 +273,7 @@ def find_undecided_step(view: RunView) -> int | None:
 
 def _find_kind(view: RunView, number: int | None) -> StepKind:
     """Return whether the step or its undo has the unknown outcome. Raises :class:`NotOpen`."""
-    if number is None:  # the decision is about the run
+    if number is None:  # a decision about the run, not about a step
         return "do"
     kinds: list[StepKind] = [
         step.kind for step in view.steps if step.number == number and step.state == StepState.UNKNOWN

@@ -92,8 +92,8 @@ class RunDriver:
         self._limits = offers.domain.pack.settings.invocation
         self._secret_settings = secret_values(offers.domain.pack)
         package = offers.domain.pack.governance
-        pinned = offers.domain.pack.settings.governance_digest or package.digest
-        self._has_default_policy = package.digest == pinned == default_governance().digest
+        pinned_digest = offers.domain.pack.settings.governance_digest or package.digest
+        self._has_default_policy = package.digest == pinned_digest == default_governance().digest
         self._chains: LruCache[tuple[Any, ...], ChainTerms] = LruCache(_MAX_CHAINS)
         self.successor: RunDriver | None = None
         """The driver of the current pack revision; None while this driver is the current one."""
@@ -103,7 +103,7 @@ class RunDriver:
 
         Raises :class:`Released` if the run was released to another process, and the journal's exceptions.
         """
-        started = time.monotonic()
+        started_at = time.monotonic()
         journal = run.journal
         rules, redact = self._rules(run), self._redactor(run)
         await rules.prepare()
@@ -121,7 +121,7 @@ class RunDriver:
             return await self._end(journal, "failed", None, failure, executor.outcomes)
         executor.reports.finalize()
         builder = self._builder(run, rules, redact)
-        response = builder.build(chain_result, round((time.monotonic() - started) * 1_000))
+        response = builder.build(chain_result, round((time.monotonic() - started_at) * 1_000))
         self._point("closing")
         return await self._close(chain_result, builder, response, journal)
 
@@ -163,17 +163,17 @@ class RunDriver:
     def _executor(
         self, run: AdmittedRun, rules: RunRules, observer: RunObserver, redact: Callable[[Any], Any]
     ) -> RunExecutor:
-        turns, used = None, UsedSteps()  # a run without effects under the shipped policy package has no turns
+        turns, used_steps = None, UsedSteps()  # a run without effects under the shipped policy package has no turns
         if run.plan.has_effects or not self._has_default_policy:
             index, admission = self._offers.domain.run_rules, run.admission
             turns = Turns(RunTerms(admission.run, admission.digest, admission.approval, self._terms(run.plan)))
             read_by_rules = {*index.extractors, *index.keepers}  # actions whose outputs rules read
-            extracted = {step.number for step in run.plan.definition.steps if step.action in read_by_rules}
-            used = UsedSteps(run.plan.read_by_steps, run.plan.result_steps | extracted)
+            extracted_steps = {step.number for step in run.plan.definition.steps if step.action in read_by_rules}
+            used_steps = UsedSteps(run.plan.read_by_steps, run.plan.result_steps | extracted_steps)
         return RunExecutor(
             run,
             turns=turns,
-            used=used,
+            used=used_steps,
             dispatcher=self._dispatcher,
             ownership=self._ownership.get(run.admission.run) if run.plan.has_effects else None,
             rules=rules,
@@ -330,7 +330,7 @@ class ResponseBuilder(msgspec.Struct, frozen=True):
         if chain_result.reason == "cancelled":
             return cancellation_error(context)
         if chain_result.reason == "needs_decision":
-            assert chain_result.culprit is not None  # the step to decide about
+            assert chain_result.culprit is not None  # a needed decision is about this step
             return decision_error(chain_result.culprit, context)
         return failure_error(chain_result.culprit, context, chain_result.reason or "step_failed")
 

@@ -76,14 +76,14 @@ class RunRules:
     async def prepare(self) -> None:
         """Convert large arguments to facts in a thread, since the evaluations run on the event loop."""
         if self._index.reads_arguments and is_large(self._run.args):
-            await asyncio.to_thread(lambda: self._run_facts)  # a cached property
+            await asyncio.to_thread(lambda: self._run_facts)  # fills the cached property
 
     def kept_values(self, outcome: StepOutcome) -> Mapping[str, Any]:
         """Return the values of a step's output that a later run may use, by name."""
         if outcome.kind != "do" or outcome.status != "done":
             return {}
-        found = find_values(self._index.keepers, outcome.action, outcome.output)
-        return {name: value for name, value in found if value is not None}
+        values = find_values(self._index.keepers, outcome.action, outcome.output)
+        return {name: value for name, value in values if value is not None}
 
     def check_output(self, outcome: StepOutcome) -> StepOutcome:
         """Return the outcome; as failed if extractors find a value in its output that no fact can hold."""
@@ -200,8 +200,8 @@ class RunRules:
         domain = self._offers.domain
         caller_facts = request_facts(domain, self._run.inputs.intent, self._identity)
         limits = engine_limits(domain.base.derived, domain.limits)
-        given = [*self._session_facts, *caller_facts, *domain.stale_facts(now_ns), *facts]
-        return domain.base.evaluate(given, now=now_ns, check=False, limits=limits)
+        input_facts = [*self._session_facts, *caller_facts, *domain.stale_facts(now_ns), *facts]
+        return domain.base.evaluate(input_facts, now=now_ns, check=False, limits=limits)
 
     def _facts(self, outcomes: Sequence[StepOutcome]) -> list[Fact]:
         """Return the facts about the call and its run."""
@@ -224,7 +224,7 @@ class RunRules:
             if step.kind != "do":
                 continue
             yield Fact("step_status", (step.number, step.action, EVENT_STATUS[step.status]))
-            if step.status != "done" or step.happened:  # ``happened``: its output was unusable
+            if step.status != "done" or step.happened:  # a step that ``happened`` has no usable output
                 continue
             try:
                 for key, value in self._index.step_values(step.action, step.output):
@@ -233,6 +233,6 @@ class RunRules:
                 raise _fact_error(f"a value of the output of {step.action}", fault) from None
 
 
-def _fact_error(what: str, fault: Fault) -> EvalError:
+def _fact_error(subject: str, fault: Fault) -> EvalError:
     """Return the error for a value that no fact can hold: rules that read it must not decide without it."""
-    return EvalError([Diagnostic("eval", f"{what} cannot become a fact: {fault.message}", fix=fault.fix)])
+    return EvalError([Diagnostic("eval", f"{subject} cannot become a fact: {fault.message}", fix=fault.fix)])

@@ -216,7 +216,7 @@ def sweep_store(
         approvals = store.approvals.sweep(tx, now_ms)
     for _ in range(_MAX_TRANSACTIONS):
         with store.write_transaction() as tx:
-            swept_runs = store.runs.sweep(tx)  # without a time: the database has its own clock
+            swept_runs = store.runs.sweep(tx)  # no time is passed: the database has a clock of its own
         responses += swept_runs.answers
         runs += swept_runs.runs
         if not swept_runs.answers and not swept_runs.runs:

@@ -1,8 +1,8 @@
 """Facts of sources that all servers of one store share: pushes, polls, and their way into this process.
 
-A new version of a source is stored only if the rules bear it together with the stored versions of all other sources. A
-thread looks for new versions of other processes several times a second. A generator with a table ``[facts.NAME]`` is
-polled by the process that holds its lease; after a failure the pauses grow, with jitter.
+A new version of a source is stored only if the rules can be evaluated with it and with the stored versions of all other
+sources. A thread looks for new versions of other processes several times a second. A generator with a table
+``[facts.NAME]`` is polled by the process that holds its lease; after a failure the pauses grow, with jitter.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from manglecp.wire.messages import FactsResult
 PUSH_FACTS: Final = "push_facts"
 """The permission to push facts of every source; ``push_facts:NAME`` is the one for a single source."""
 SYNC_SECONDS: Final = 0.25
-_MAX_ATTEMPTS: Final = 20  # to store a version while other processes store versions of other sources
+_MAX_ATTEMPTS: Final = 20  # attempts to store a version while other processes store versions of other sources
 _MAX_BACKOFF: Final = 60.0  # seconds after failed polls, unless ``every`` is longer
 Lines: TypeAlias = Mapping[bytes, Fact]
-"""Facts by the lines in which the store has them. Lines that stay need not be decoded."""
+"""Facts by the lines in which the store has them. Lines that two versions share are decoded once."""
 _NO_FACTS: Final[Lines] = {}
-_MAX_ERROR: Final = 500  # characters
+_MAX_ERROR_LENGTH: Final = 500
 _log = logging.getLogger(__name__)
 
 
@@ -102,7 +102,7 @@ class SharedFacts:
         """Keep the facts of ``offers`` up to date within the block; sources that are due are polled first."""
         self._offers = offers
         loop = asyncio.get_running_loop()
-        # Threads of their own: slow polls must not occupy those of requests, nor delay new versions and leases.
+        # Separate threads: slow polls must neither occupy the threads of requests nor delay new versions and leases.
         ticks, polls = (ThreadPoolExecutor(1, thread_name_prefix=f"manglecp-facts-{name}") for name in ("tick", "poll"))
 
         async def tick() -> list[asyncio.Future[None]]:
@@ -132,7 +132,7 @@ class SharedFacts:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
             if self._generators is not None:
-                await asyncio.to_thread(self._generators.close)  # a pass under way ends with its host
+                await asyncio.to_thread(self._generators.close)  # ends a pass under way, too
             await asyncio.to_thread(polls.shutdown, cancel_futures=True)
             for name in self._reported:
                 self._on_stale(name, None)
@@ -149,8 +149,8 @@ class SharedFacts:
             raise WireError("auth_insufficient", f"The permission {PUSH_FACTS} or {PUSH_FACTS}:{source} is missing")
         settings = self._sources.get(source)
         if settings is None or not settings.push:
-            known = [name for name, each in self._sources.items() if each.push]
-            suggestion = did_you_mean(source, known) or f"pack.toml declares it as [facts.{source[:64]}] push = true"
+            names = [name for name, each in self._sources.items() if each.push]
+            suggestion = did_you_mean(source, names) or f"pack.toml declares it as [facts.{source[:64]}] push = true"
             raise WireError("x-source_not_found", "No facts are pushed to this source", {"suggestion": suggestion})
         return self._publish(source, self._readers[source].read(facts), identity.name)
 
@@ -185,13 +185,13 @@ class SharedFacts:
     def _apply(self, domain: Domain) -> Domain:
         """Return the domain with the stored versions of all sources, in one step.
 
-        Versions that the declarations or the rules do not bear are unusable: both may have changed since they were
-        stored. The source is stale then, and its earlier facts stay.
+        A version that does not fit the declarations, or with which the rules cannot be evaluated, is unusable: the pack
+        may have changed since the version was stored. Then the source is stale, and its earlier facts stay in use.
         """
-        with self._store.read_transaction() as tx:  # a snapshot
+        with self._store.read_transaction() as tx:  # a snapshot of all sources
             rows = {name: row for name, row in self._stored.list(tx, self._pack).items() if name in self._sources}
-            changed = [name for name, row in rows.items() if row.version != self._versions[name]]
-            contents = {name: self._stored.content(tx, self._pack, name) for name in changed}
+            changed_names = [name for name, row in rows.items() if row.version != self._versions[name]]
+            contents = {name: self._stored.content(tx, self._pack, name) for name in changed_names}
         self._tried = {name: row.version for name, row in rows.items()}
         facts: dict[str, Lines] = {}
         added: list[Fact] = []
@@ -206,14 +206,14 @@ class SharedFacts:
             except Fault as fault:
                 unusable[name] = f"the stored facts do not fit the declarations: {fault.message}"
         try:
-            applied = _provenance(row for name, row in rows.items() if name not in unusable)
-            domain = domain.changed(added, removed, sources={**domain.sources, **applied})
+            applied_versions = _provenance(row for name, row in rows.items() if name not in unusable)
+            domain = domain.with_facts(added, removed, sources={**domain.sources, **applied_versions})
         except MangleError as error:
-            unusable |= dict.fromkeys(facts, f"the rules do not bear the stored facts: {_message(error)}")
+            unusable |= dict.fromkeys(facts, f"the rules cannot be evaluated with the stored facts: {_message(error)}")
         else:
             self._facts |= facts
             self._versions |= {name: row.version for name, row in rows.items() if name not in unusable}
-        self._unusable = {n: why for n, why in self._unusable.items() if n not in contents} | unusable
+        self._unusable = {name: why for name, why in self._unusable.items() if name not in contents} | unusable
         return domain
 
     def _confirm(self, rows: Mapping[str, StoredSource], domain: Domain) -> None:
@@ -235,7 +235,7 @@ class SharedFacts:
             before = self._facts.get(name, _NO_FACTS)
             added, removed = _missing(before, lines), _missing(lines, before)
             if added or removed:
-                domain = domain.changed(added, removed)
+                domain = domain.with_facts(added, removed)
             with self._store.write_transaction() as tx:
                 if owner is not None and not self._stored.renew(tx, self._pack, name, owner, self._lease_ms):
                     raise _LeaseLost
@@ -265,7 +265,7 @@ class SharedFacts:
             except _Outdated:
                 continue
             except MangleError as error:
-                raise WireError("x-facts_refused", f"The rules do not bear these facts: {_message(error)}") from error
+                raise WireError("x-facts_refused", f"The rules fail with these facts: {_message(error)}") from error
             result, row = results[0]
             self._confirm({name: row}, self._offers.domain)
             return result
@@ -282,15 +282,16 @@ class SharedFacts:
         with self._lock:
             ageing = [name for name, since in self._polls.items() if now - since > self._lease_ms / 3_000]
             idle = [name for name, source in self._sources.items() if not source.push and name not in self._polls]
-        wall_ms = time.time() * 1_000 + 1_000  # the database decides; its clock may differ from this machine's
+        wall_ms = time.time() * 1_000 + 1_000  # a second of tolerance: claim() tests by the clock of the database
         owned = {name for name in idle if rows[name].owner == self._owner}
-        due = [n for n in idle if rows[n].due_ms <= wall_ms and (n in owned or rows[n].lease_until_ms <= wall_ms)]
+        free = [name for name in idle if name in owned or rows[name].lease_until_ms <= wall_ms]
+        due = [name for name in free if rows[name].due_ms <= wall_ms]
         if not ageing and not due:
             return []
         with self._store.write_transaction() as tx:
             for name in ageing:
                 self._stored.renew(tx, self._pack, name, self._owner, self._lease_ms)
-            claimed = [n for n in due if self._stored.claim(tx, self._pack, n, self._owner, self._lease_ms)]
+            claimed = [each for each in due if self._stored.claim(tx, self._pack, each, self._owner, self._lease_ms)]
         with self._lock:
             self._polls |= dict.fromkeys([*claimed, *(name for name in ageing if name in self._polls)], now)
         return claimed
@@ -320,7 +321,7 @@ class SharedFacts:
                 failures = self._stored.list(tx, self._pack)[name].failures + 1
                 pause_ms = round(self._pause(name, 0 if error is None else failures) * 1_000)
                 poll = (self._pack, name, self._owner)
-                text = error and error[:_MAX_ERROR]
+                text = error and error[:_MAX_ERROR_LENGTH]
                 self._stored.schedule(tx, *poll, pause_ms=pause_ms, lease_ms=self._lease_ms, error=text)
         except StoreError as failure:
             _log.warning("the next poll of %s cannot be scheduled: %s", name, failure)
@@ -397,9 +398,9 @@ class _SourceReader:
         return dict(sorted((msgspec.json.encode(write_fact(fact, self._schemas)), fact) for fact in facts))
 
 
-def _missing(lines: Lines, others: Lines) -> list[Fact]:
-    """Return the facts of ``others`` that ``lines`` do not have."""
-    return [fact for line, fact in others.items() if line not in lines]
+def _missing(lines: Lines, other_lines: Lines) -> list[Fact]:
+    """Return the facts of ``other_lines`` that ``lines`` do not have."""
+    return [fact for line, fact in other_lines.items() if line not in lines]
 
 
 def _ledger_entry(pack: str, result: FactsResult, facts: Iterable[Fact], principal: str) -> NewEntry:

@@ -42,7 +42,7 @@ def audit(store: StoredIssues, earlier_head: Head | None = None) -> AuditResult:
 
 
 def replay_log(rows: Iterable[LogRow], replay_tables: IssueTables) -> Iterator[str]:
-    """Replay the rows into the empty tables ``replay_tables``, and yield their problems."""
+    """Replay the rows into the empty tables ``replay_tables``, and yield the problems of the rows."""
     for row in rows:
         try:
             event = decode_event(row.event_json)
@@ -50,7 +50,7 @@ def replay_log(rows: Iterable[LogRow], replay_tables: IssueTables) -> Iterator[s
             yield f"event {row.seq}: {error}"
             continue
         for column, field in (("seq", "seq"), ("issue_id", "issue"), ("row_hash", "row_hash")):
-            if getattr(row, field) != getattr(event, field):  # both LogRow and IssueEvent have this attribute
+            if getattr(row, field) != getattr(event, field):  # LogRow and IssueEvent have this attribute in common
                 yield f"event {row.seq}: the column {column} differs from the event"
         yield from (f"event {row.seq}: {text}" for text in replay(replay_tables, event))
 
@@ -102,7 +102,7 @@ def import_log(store: StoredIssues, lines: Iterable[bytes]) -> Head:
                 raise ChangeRefused("memory_not_empty", "this memory has events; import a log into an empty memory")
             for row in checked_tables.log_rows():
                 problems = replay(tables, decode_event(row.event_json))
-                assert not problems, problems  # _replay_lines() found none
+                assert not problems, problems  # _replay_lines() has checked the same lines
             return tables.head()
 
 

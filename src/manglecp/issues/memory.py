@@ -1,8 +1,8 @@
 """Operations on issue memory. Other code does not change the tables.
 
 An operation applies a change and appends its event; :meth:`IssueMemory.mutate` also spends the authorisation of the
-change. :func:`replay` applies the change of an event of the log again. If this results in the same event, with the same
-hashes and snapshots, the event follows from the events before it.
+change. :func:`replay` applies the change of an event of the log again. If the result is the same event, with the same
+hashes and snapshots, the event of the log follows from the events before it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def replay(tables: IssueTables, event: model.IssueEvent) -> list[str]:
     problems: list[str] = []
     record = None if event.mutation is None else replace(event.mutation, before=None, after="")
     try:
-        expected = _apply_change(tables, event.at, event.actor, event.issue, event.change, record)
+        replayed_event = _apply_change(tables, event.at, event.actor, event.issue, event.change, record)
     except (StoreError, sqlite3.IntegrityError) as error:
         problems.append(str(error))
     else:
         problems += [
             f"{name} does not follow from the events before it"
             for name in ("seq", "prev_hash", "mutation")
-            if getattr(expected, name) != getattr(event, name)
+            if getattr(replayed_event, name) != getattr(event, name)
         ]
     if event.compute_hash() != event.row_hash:
         problems.append("row_hash is not the hash of the row")
@@ -138,7 +138,7 @@ class IssueView:
         """Return an issue with its lease, edges and blockers. Raises :class:`.ChangeRefused` if it does not exist."""
         stored_issue = transitions.get_issue(self._tables, issue)
         digest = transitions.snapshot_digest(self._tables, issue)
-        assert digest is not None  # the issue exists
+        assert digest is not None  # get_issue() raised unless the issue exists
         return IssueDetail(
             stored_issue,
             self._tables.lease(issue),
@@ -216,7 +216,7 @@ class IssueMemory:
                 yield IssueView(tables, self._now())
             return
         with scratch_tables() as past_tables:
-            now = ""  # set below, because there is at least one event
+            now = ""  # replaced below by the time of the last event
             with self._store.read_transaction() as tables:
                 last_number = tables.head().seq
                 if not 1 <= as_of <= last_number:
@@ -244,7 +244,7 @@ class IssueMemory:
         with self._store.write_transaction() as tables:
             self._record(tables, actor, issue, change)
             lease = tables.lease(issue)
-            assert lease is not None  # just claimed or renewed
+            assert lease is not None  # the change has claimed or renewed it
             return lease
 
     def _now(self) -> model.Instant:

@@ -159,7 +159,7 @@ class MutationRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     trajectory_refs: tuple[str, ...]
     before: str | None = None
     """The snapshot digest of the issue before the change; None for a new issue."""
-    after: str = ""  # the snapshot digest after the change; empty until it is made
+    after: str = ""  # the snapshot digest after the change; empty before the change
 
 
 Instant: TypeAlias = str  # ``2026-01-31T12:00:00.000Z``
@@ -190,7 +190,7 @@ def is_instant(text: str) -> bool:
 
 SCHEMA: Final = "manglecp.issue_event.v1"
 
-_QUOTED_VALUE: Final = re.compile("'.*'", re.DOTALL)  # a value that an error message of msgspec quotes
+_QUOTED_VALUE: Final = re.compile("'.*'", re.DOTALL)  # matches the value that an error message of msgspec quotes
 
 
 class _Change(

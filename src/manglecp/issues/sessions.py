@@ -83,7 +83,7 @@ class Session:
                 self.started_at = self.started_at or event["at"]
             case "stop":
                 self.active, self.handoff = False, body
-            case _ if body["fence"] == self.fence:  # a step; one of an actor that had lost the lease does not count
+            case _ if body["fence"] == self.fence:  # a step, unless its actor had lost the lease
                 self.turns += "witness" in body and not body["witness"]["failureClasses"]
                 self.retry = body.get("retry")
                 self.failures = self.failures + 1 if self.retry else 0
@@ -190,7 +190,7 @@ class SessionMemory(IssueMemory):
         """Judge and record a turn, and make ``change`` if the turn is accepted. Raises :class:`.InvalidEvidence`."""
         with self._open_stream(actor, issue, fence) as stream:
             step = stream.turn("turn", document, change)
-            if stream.escalate() or step["changed"]:  # the issue has a new state: end the session
+            if stream.escalate() or step["changed"]:  # the session ends, because the issue has a new state
                 stream.stop({"summary": step["resultClass"]})
         return step | {"session": stream.session.as_json()}
 
@@ -239,7 +239,7 @@ class SessionMemory(IssueMemory):
         """Return the steps of all sessions, the newest first; ``mode`` is latest, failed or retry-needed."""
         with self._store.read_transaction() as tables:
             bodies = [_decode(row)["body"] for row in tables.stream_rows(kind="step")]
-        bodies.sort(key=lambda body: str(body["step"]["finishedAt"]), reverse=True)  # ties by issue and number
+        bodies.sort(key=lambda body: str(body["step"]["finishedAt"]), reverse=True)  # a stable sort
         failed_bodies = [body for body in bodies if body["failureClasses"]]
         retryable_bodies = [body for body in failed_bodies if body.get("retry", {}).get("escalation", "absent") is None]
         bodies_by_mode = {"latest": bodies, "failed": failed_bodies, "retry-needed": retryable_bodies}
@@ -339,7 +339,7 @@ class _Stream(NamedTuple):
             child = make_change(
                 model.Discover(parent=issue.id, title=title, priority=issue.priority, labels=_ESCALATION_LABELS)
             )
-            if child is not None:  # wait for the child; otherwise the issue would be claimed again at once
+            if child is not None:  # without this dependency, the issue would be claimed again at once
                 make_change(model.AddDependency(edge="waits-for", depends_on=child, fence=session.fence))
         return True
 

@@ -114,7 +114,7 @@ def scratch_tables() -> Iterator[IssueTables]:
     database = open_database(":memory:", parts=[ISSUES])
     try:
         with suppress(_Discard), database.write_transaction() as tx:
-            tx.execute("PRAGMA defer_foreign_keys = ON")  # an event may refer to a missing row
+            tx.execute("PRAGMA defer_foreign_keys = ON")  # an event of a damaged log may refer to a missing row
             yield IssueTables(tx)
             raise _Discard  # a commit would check the references
     finally:

@@ -239,7 +239,7 @@ def _change_edge(
 
 
 def _check_new_edge(tables: IssueTables, edge: model.Edge, edges: list[model.Edge]) -> None:
-    """Raise :class:`ChangeRefused` if the edge cannot be added to ``edges``, which are the edges of its issue."""
+    """Raise :class:`ChangeRefused` if the edge cannot be added to ``edges``, the edges from the same issue."""
     if edge in edges:
         raise ChangeRefused("dependency_exists", f"{edge.issue} has the edge {edge.type} to {edge.depends_on} already")
     limit = model.MAX_EDGES_PER_ISSUE
@@ -253,7 +253,7 @@ def _check_new_edge(tables: IssueTables, edge: model.Edge, edges: list[model.Edg
 def _find_path(tables: IssueTables, start: str, end: str) -> list[str] | None:
     """Return the ids on a path along blocking edges, or None. Not recursive, because a path may have any length."""
     came_from: dict[str, str | None] = {start: None}
-    for issue_id in (queue := [start]):  # grows during the loop: breadth-first search
+    for issue_id in (queue := [start]):  # the queue grows during the loop: breadth-first search
         if issue_id == end:
             path: list[str] = []
             current: str | None = end
@@ -318,7 +318,7 @@ def read_authorisation(ready: MutationReady) -> model.MutationRecord:
 
 
 def check_mutation(tables: IssueTables, record: model.MutationRecord, issue_id: str, change: model.GatedChange) -> None:
-    """Raise :class:`ChangeRefused` if the record does not authorise this change, or was used for another one."""
+    """Raise :class:`ChangeRefused` if the record does not authorise this change, or has authorised another one."""
     mutation = record.mutation
     kind, action = required_mutation(change)
     if (mutation.kind, mutation.action) != (kind, action):
@@ -331,20 +331,20 @@ def check_mutation(tables: IssueTables, record: model.MutationRecord, issue_id: 
             "mutation_too_large", f"the evidence has {size:,} bytes; at most {MAX_RECORD_BYTES:,} are allowed"
         )
     subjects = [ref for ref in mutation.input_refs if ref.startswith(_SUBJECT_SCHEMES)]
-    required = subject_ref(issue_id, change)
+    target = subject_ref(issue_id, change)
     if len(subjects) != 1:
         raise ChangeRefused(
             "mutation_subject_unclear",
-            f"the mutation names {len(subjects)} issues and edges among its inputRefs; it has to name {required} alone",
+            f"the mutation names {len(subjects)} issues and edges among its inputRefs; it has to name {target} alone",
         )
     pinned_subject = _PINNED_SUBJECT.fullmatch(subjects[0])
     subject, snapshot = pinned_subject.groups() if pinned_subject else (subjects[0], None)
-    if subject != required:
-        raise ChangeRefused("mutation_subject_other", f"the evidence does not authorise a change of {required}")
+    if subject != target:
+        raise ChangeRefused("mutation_subject_other", f"the evidence does not authorise a change of {target}")
     if subjects[0] in mutation.join_witness_refs:
-        raise ChangeRefused("mutation_subject_unread", f"no consumed result of the turn is about {required}")
-    if snapshot is not None and snapshot != snapshot_digest(tables, required.removeprefix("issue://")):
-        raise ChangeRefused("mutation_snapshot_changed", f"{required} has changed since the turn read it")
+        raise ChangeRefused("mutation_subject_unread", f"no consumed result of the turn is about {target}")
+    if snapshot is not None and snapshot != snapshot_digest(tables, target.removeprefix("issue://")):
+        raise ChangeRefused("mutation_snapshot_changed", f"{target} has changed since the turn read it")
 
 
 def spend_authorisation(ready: MutationReady, change: model.GatedChange) -> None:

@@ -37,12 +37,12 @@ class _Capabilities(msgspec.Struct, frozen=True):
 
 
 class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
-    """One function of a listing. A member that is absent has the most cautious value."""
+    """One function of a listing. An absent member has the most cautious value."""
 
     name: _Identifier
     aid: Annotated[str, Meta(pattern=r"\AAID\.[A-Z0-9_]+\.[A-Z0-9_]+\.v[1-9][0-9]{0,8}\Z")]
     description: Annotated[str, Meta(max_length=10_000)]
-    inputs_schema: dict[str, Any] = {}  # msgspec copies the default
+    inputs_schema: dict[str, Any] = {}  # no shared state: msgspec copies the default
     outputs_schema: dict[str, Any] = {}
     side_effects: tuple[_Word, ...] = ()
     tier: Annotated[int, Meta(ge=0, le=3)] = 3
@@ -67,16 +67,16 @@ def read_tools(
     if not isinstance(tools, list) or len(tools) > _MAX_TOOLS:
         problems.add(file, "its listing has no tools")
         return
-    seen: set[str] = set()
+    names: set[str] = set()
     for tool in tools:
         try:
             reader = ToolReader(msgspec.convert(tool, ListedTool), params, file, problems)
         except msgspec.ValidationError as error:
             problems.add(file, f"the listing of a function is invalid: {error}")
             continue
-        if reader.tool.name in seen:
+        if reader.tool.name in names:
             reader.report("two functions have that name", "rename one of them")
-        seen.add(reader.tool.name)
+        names.add(reader.tool.name)
         if reader.valid:
             yield reader
 
@@ -110,22 +110,22 @@ class ToolReader:
         self.valid = False
         self._problems.add(self._file, f"{replace_invisible(self.tool.name)}: {message}", fix=fix)
 
-    def declared(
-        self, members: dict[str, Any] | None, kind: type[_Description], what: str, fix: str
+    def read_declaration(
+        self, members: dict[str, Any] | None, kind: type[_Description], kind_name: str, fix: str
     ) -> _Description | None:
         """Return the description with these members; None, and report a problem, if they are missing or invalid.
 
-        ``what`` names the kind of tool in messages; ``fix`` is the advice for a tool of another kind.
+        ``kind_name`` names the kind of tool in messages; ``fix`` is the advice for a tool of another kind.
         """
         if members is None:
-            self.report(f"not {what}", fix)
+            self.report(f"not {kind_name}", fix)
             return None
         tool = self.tool
         common = {"name": tool.name, "aid": tool.aid, "description": tool.description, "spawn": tool.capabilities.spawn}
         try:
             return msgspec.convert({**members, **common, "secrets": tool.secrets, "egress": self.egress}, kind)
         except msgspec.ValidationError:
-            self.report(f"its declaration as {what} is invalid")
+            self.report(f"its declaration as {kind_name} is invalid")
             return None
 
     def check_schema(self, name: str, schema: dict[str, Any]) -> None:
@@ -136,33 +136,33 @@ class ToolReader:
 def _schema_problem(schema: dict[str, Any]) -> str | None:
     """Return what is wrong with a schema, as the end of a sentence, or None."""
     try:
-        encoded = canonical(schema)
+        schema_bytes = canonical(schema)
     except (Uncanonical, RecursionError):
         return "is not plain JSON"
-    if len(encoded) > _MAX_SCHEMA:
+    if len(schema_bytes) > _MAX_SCHEMA:
         return f"has more than {_MAX_SCHEMA:,} bytes"
     if _has_reference(schema):
         return "refers to another schema"
     if (hidden := find_invisible_in(schema)) is not None:
         return f"holds the invisible character {hidden[1]} at {hidden[0]}"
     try:
-        compile_schema(encoded)
+        compile_schema(schema_bytes)
     except ValueError:
         return "is not a JSON Schema"
     return None
 
 
 def _has_reference(schema: object) -> bool:
-    """Return whether a reference keyword has a text. A keyword that has a schema instead is the name of a property."""
+    """Return whether a reference keyword has a text. A keyword with another value is the name of a property."""
     pending = [schema]
     while pending:
-        part = pending.pop()
-        if isinstance(part, dict):
-            if any(isinstance(part.get(key), str) for key in _REFERENCES):
+        subschema = pending.pop()
+        if isinstance(subschema, dict):
+            if any(isinstance(subschema.get(key), str) for key in _REFERENCES):
                 return True
-            pending += part.values()
-        elif isinstance(part, list):
-            pending += part
+            pending += subschema.values()
+        elif isinstance(subschema, list):
+            pending += subschema
     return False
 
 
@@ -197,18 +197,18 @@ def _with_preview(
         return action
     if preview.tier > 0:
         problems.add(file, f"{subject} has effects", fix="name an action that only reads")
-    if missing := sorted(set(preview.input_schema.get("required", ())) - params):
-        problems.add(file, f"{subject} requires {missing[0]!r}, which {action.name} does not take")
+    if missing_params := sorted(set(preview.input_schema.get("required", ())) - params):
+        problems.add(file, f"{subject} requires {missing_params[0]!r}, which {action.name} does not take")
     result = preview.output_schema
     if result.get("type") not in _TYPES_WITHOUT_MEMBERS and result.get("additionalProperties") is not False:
         fix = "let it return a dataclass, a TypedDict or a text"
         problems.add(file, f"{subject} does not declare the members of its result", fix=fix)
     preview_params = set(preview.input_schema.get("properties", {}))
-    provided = (params & set(result.get("properties", {}))) - preview_params
-    if required := sorted(provided & set(action.input_schema.get("required", ()))):
-        fix = f"give {required[0]} a default: without an approval there is no preview"
-        problems.add(file, f"{subject} provides {required[0]!r}, which {action.name} requires", fix=fix)
-    return replace(action, previewed=frozenset(provided))
+    provided_params = (params & set(result.get("properties", {}))) - preview_params
+    if required_params := sorted(provided_params & set(action.input_schema.get("required", ()))):
+        fix = f"give {required_params[0]} a default: without an approval there is no preview"
+        problems.add(file, f"{subject} provides {required_params[0]!r}, which {action.name} requires", fix=fix)
+    return replace(action, previewed=frozenset(provided_params))
 
 
 def _read_action(reader: ToolReader) -> ActionDescription:
@@ -217,7 +217,7 @@ def _read_action(reader: ToolReader) -> ActionDescription:
     reader.check_schema("outputs_schema", tool.outputs_schema)
     schema = tool.inputs_schema
     if schema and not (schema.get("type") == "object" and isinstance(schema.get("properties", {}), dict)):
-        reader.report("its inputs_schema does not describe an object")  # an empty schema admits every object
+        reader.report("its inputs_schema does not describe an object")  # an empty schema is valid, too
     return ActionDescription(
         name=tool.name,
         aid=tool.aid,
@@ -246,7 +246,7 @@ def read_externals(
     externals: dict[str, ExternalDescription] = {}
     for reader in read_tools(params, document, file, problems):
         fix = "actions belong in actions.py"
-        external = reader.declared(reader.tool.external, ExternalDescription, "an external predicate", fix)
+        external = reader.read_declaration(reader.tool.external, ExternalDescription, "an external predicate", fix)
         if external is None:
             continue
         if len(external.arguments) != external.arity:
@@ -266,7 +266,7 @@ def read_generators(
     suppliers: dict[str, str] = {}  # names of generators by predicate
     for reader in read_tools(params, document, file, problems):
         fix = "actions belong in actions.py, external predicates in externals.py"
-        generator = reader.declared(reader.tool.generator, GeneratorDescription, "a fact generator", fix)
+        generator = reader.read_declaration(reader.tool.generator, GeneratorDescription, "a fact generator", fix)
         if generator is None:
             continue
         for predicate in generator.predicates:

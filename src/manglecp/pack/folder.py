@@ -42,16 +42,16 @@ class Folder:
         self.names: Final = tuple(name for name in self._all_names if not _is_excluded(name))
 
     def _walk(self, root: Path) -> Iterator[str]:
-        pending, count = [("", 0)], 0  # pending: folders and their depths
+        pending, count = [("", 0)], 0  # ``pending`` has folders and their depths
         while pending:
             folder, depth = pending.pop()
             try:
                 with os.scandir(root / folder) as entries:
-                    listed = sorted(entries, key=lambda entry: entry.name)
+                    sorted_entries = sorted(entries, key=lambda entry: entry.name)
             except OSError as error:
                 self._problems.add(folder, f"the folder cannot be read: {error.strerror}")
                 continue
-            for entry in listed:
+            for entry in sorted_entries:
                 if is_ignored(entry):
                     continue
                 name = f"{folder}/{entry.name}" if folder else entry.name
@@ -84,7 +84,7 @@ class Folder:
         is_inside = target.is_relative_to(self.root)
         target_name = str(target.relative_to(self.root)) if is_inside else ""
         if is_dot_link and not (is_inside and target.is_file()):
-            return False  # ignored, as hidden folders are
+            return False  # a hidden link is ignored like a hidden folder
         if not is_inside:
             self._problems.add(name, "the link leads out of the pack", fix="copy its target")
         elif not target.is_file():
@@ -153,7 +153,7 @@ class Folder:
 
         The file may have been replaced since it was listed: a pipe does not block, and a link is not followed.
         """
-        if self._bytes_left < 0:  # reported with the file that exceeded the limit
+        if self._bytes_left < 0:  # an earlier file exceeded the limit, which was reported
             self._unreadable.add(name)
             return
         try:
@@ -197,7 +197,7 @@ def _is_excluded(name: str) -> bool:
 
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # O_NONBLOCK: it may be a pipe
+_FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # O_NONBLOCK for a pipe
 
 
 def open_inside(root: Path, name: str) -> int:

@@ -37,19 +37,19 @@ def select_governance(documents: Mapping[str, str], pin: str | None, problems: P
     if package is None:
         return default_governance()
     if problems.has_error(FILE):
-        return package  # the pin cannot be checked: pack.toml has errors
+        return package  # errors in pack.toml: its pin is not known
     if documents and pin is None:
         message = f"{FOLDER}/ is not pinned"
         problems.add(FILE, message, fix=f'add [governance] with digest = "{package.digest}"')
     elif pin not in (None, package.digest):
-        selected = f"the one in {FOLDER}/" if documents else f"the one that ships with manglecp ({package.ref})"
-        message = f"governance.digest: pinned is the policy package {pin}, but {selected} is {package.digest}"
+        selected_text = f"the one in {FOLDER}/" if documents else f"the one that ships with manglecp ({package.ref})"
+        message = f"governance.digest: pinned is the policy package {pin}, but {selected_text} is {package.digest}"
         problems.add(FILE, message, fix="review the change and pin the new digest, or restore the pinned package")
     return package
 
 
 def _read_documents(documents: Mapping[str, str], problems: Problems) -> PolicyPackage | None:
-    readable = [_is_readable(name, text, problems) for name, text in documents.items()]  # a list: reports all problems
+    readable = [_is_readable(name, text, problems) for name, text in documents.items()]  # a list, to report all of them
     if not all(readable):
         return None
     try:

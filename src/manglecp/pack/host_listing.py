@@ -19,7 +19,7 @@ from manglecp.wire import Fault, decode
 
 TIMEOUT_SECONDS: Final = 30.0
 MAX_OUTPUT: Final = 4_194_304  # bytes
-_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")  # environment variables
+_INHERITED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")  # environment variables that a host gets
 _LINE_NUMBER: Final = re.compile(r"\((?:[^()]*, )?line (\d+)\)")  # as in Python's "(actions.py, line 3)"
 _MAX_MESSAGE: Final = 300  # characters
 _PACKAGES_FIX: Final = (
@@ -65,7 +65,7 @@ def run_listing(
         raise ListingError("parse_error", f"the listing has more than {limit:,} bytes", "oversize")
     if status is None:
         message = f"the host returned no listing within {seconds:g} s"
-        raise ListingError("timeout", message, fix="its top level should only define functions")
+        raise ListingError("timeout", message, fix="the top level of the file should only define functions")
     try:
         document = decode(output)
     except Fault:
@@ -96,7 +96,7 @@ def list_tools(
     seconds: float = TIMEOUT_SECONDS,
     python: PythonEnvironment | None = None,
 ) -> dict[str, Any] | None:
-    """Return the listing of a file of a pack; None, and report a problem, if there is none."""
+    """Return the listing of a file of a pack; None, and report a problem, if there is no valid listing."""
     argv = [*host_argv(python), "--list", file, "--sandbox", "strict"]
     argv += ["--sha256", sha256, *(() if sandbox is None else sandbox.host_options("strict"))]
     environ = {name: os.environ[name] for name in _INHERITED if name in os.environ}

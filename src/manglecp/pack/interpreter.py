@@ -1,8 +1,9 @@
 """The Python that runs the hosts of a pack: that of this process, or of a virtual environment that the pack names.
 
-A pack is not trusted, nor is its environment: nothing of it runs before the host is sandboxed. The host starts with the
-base interpreter that ``bin/python`` links to, without ``site``, and adds the packages itself. Its own modules are those
-of this process, so that both ends of the protocol have one version; they need the standard library only.
+Neither a pack nor its environment is trusted: no code of either runs before the host is sandboxed. The host starts with
+the base interpreter that ``bin/python`` links to, without ``site``, and adds the packages itself. The host imports the
+modules of manglecp from this process, so that both ends of the protocol have one version; these need the standard
+library only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from manglecp.pack.settings import FILE
 _HOST: Final = "manglecp.toolhost.host"
 _PROGRAM: Final = re.compile(r"python(\d(\.\d+)?t?)?")
 _PACKAGE: Final = str(Path(__file__).resolve().parent.parent)
-# Imports manglecp from the folder that is the first argument, and nothing else from there. It runs on any Python 3.
+# This program imports only manglecp from the folder that is its first argument. It runs on any Python 3.
 _BOOTSTRAP: Final = f"""\
 import json, sys
 if sys.version_info < (3, 11):
@@ -27,17 +28,17 @@ if sys.version_info < (3, 11):
     reason = "python.interpreter: Python " + version + " is too old; create the environment with Python 3.11 or later"
     print(json.dumps(dict(ok=False, error=reason)))
     sys.exit(3)
-import runpy, importlib.util as u
+import runpy, importlib.util
 folder = sys.argv.pop(1)
-s = u.spec_from_file_location("manglecp", folder + "/__init__.py", submodule_search_locations=[folder])
-sys.modules["manglecp"] = m = u.module_from_spec(s)
-s.loader.exec_module(m)
+spec = importlib.util.spec_from_file_location("manglecp", folder + "/__init__.py", submodule_search_locations=[folder])
+sys.modules["manglecp"] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
 runpy.run_module("{_HOST}", run_name="__main__", alter_sys=True)
 """
 
 
 class PythonEnvironment(NamedTuple):
-    """A virtual environment; absolute paths."""
+    """The absolute paths of a virtual environment and its interpreter."""
 
     folder: str
     program: str  # the base interpreter, outside of the environment and of the pack

@@ -1,7 +1,7 @@
 """Reads a pack folder, or raises with all diagnostics.
 
-Rules are taken as text, with the trust level of their folder. They are parsed here only if the pack is refused anyway,
-so that its author sees their syntax errors too. Fact files are only listed: reading them needs the declarations of the
+Rules are taken as text, with the trust level of their folder. If the pack has errors, its rules are parsed here, so
+that its author sees their syntax errors too. Fact files are only listed: reading them needs the declarations of the
 rules. Python files are described by hosts (:mod:`.host_listing`).
 """
 
@@ -66,7 +66,7 @@ class _PackReader:
         self._root = root
         self._params = params
         self._sandbox = sandbox
-        self._secret_files: dict[str, str] = {}  # by secret: a file with a function that takes it
+        self._secret_files: dict[str, str] = {}  # by secret: a file with a function that takes the secret
         self._python: PythonEnvironment | None = None
         self._python_missing = False
 
@@ -116,12 +116,12 @@ class _PackReader:
         self._raise_if_errors(pack)
         return pack
 
-    def _check_secrets(self, declared: Collection[str]) -> None:
+    def _check_secrets(self, declared_secrets: Collection[str]) -> None:
         for name, file in self._secret_files.items():
-            if name not in declared:
+            if name not in declared_secrets:
                 fix = f"add [secrets.{name}] to pack.toml"
                 self._problems.add(file, f"pack.toml declares no secret {name}", fix=fix)
-        for name in sorted(set(declared) - self._secret_files.keys()):
+        for name in sorted(set(declared_secrets) - self._secret_files.keys()):
             message = f"secrets.{name}: no action, external predicate or fact generator takes it"
             self._problems.warn(FILE, message, fix="remove it")
 
@@ -131,24 +131,24 @@ class _PackReader:
         functions: Mapping[str, ActionDescription | ExternalDescription | GeneratorDescription],
         actions: Mapping[str, ActionDescription],
     ) -> None:
-        """Report destinations that are missing or not allowed, and writable folders that an action cannot write."""
+        """Report missing and forbidden destinations, and writable folders that an action cannot write."""
         allowed = self._sandbox.egress
         for name, function in functions.items():
             for destination in () if allowed is None else sorted({*function.egress} - {*allowed}):
                 fix = f'add "{destination}" to allow in [egress] of server.toml'
                 self._problems.add("", f"{name} connects to {destination}, which the operator does not allow", fix=fix)
-        is_open = settings.sandbox in ("none", "standard")  # these profiles permit every connection
+        is_open = settings.sandbox in ("none", "standard")  # these profiles do not restrict connections
         folders = [param.name for param in settings.params if param.writable]
         for name, action in actions.items():
             if not is_open and not action.egress and not NETWORK.isdisjoint(action.effects):
-                message = f"{name}: it has the effect 'network', and no egress: it could not connect to anything"
+                message = f"{name} has the effect 'network', and no egress, so it cannot connect to any destination"
                 fix = 'name its destinations: @action(effects=["network"], egress=["HOST:PORT"])'
                 self._problems.add("actions.py", message, fix=fix)
             if folders and action.mutates and "database" in action.effects and FILE_WRITING.isdisjoint(action.effects):
                 message = f"{name}: it cannot write params.{folders[0]}: its effects do not include 'filesystem'"
                 self._problems.warn("actions.py", message, fix="add 'filesystem', or ignore this for a remote database")
-        writing = [each for each in actions.values() if each.mutates and not FILE_WRITING.isdisjoint(each.effects)]
-        if folders and actions and not writing:
+        writers = [each for each in actions.values() if each.mutates and not FILE_WRITING.isdisjoint(each.effects)]
+        if folders and actions and not writers:
             message = f"params.{folders[0]} is writable for no action: only for those with the effect 'filesystem'"
             self._problems.warn(FILE, message, fix="add 'filesystem' to the effects of an action, or remove writable")
 
@@ -163,7 +163,7 @@ class _PackReader:
         self._problems.raise_if_errors(pack)
 
     def _check_names(self) -> None:
-        """Report files and folders at the top of the pack that look like a part of the pack but are not."""
+        """Report files and folders at the top of the pack whose names resemble those of parts of a pack."""
         tops = {name.partition("/")[0] for name in self._folder.names}
         for top, content in _CONTENT_OF.items():
             if top in self._folder.names:
@@ -189,11 +189,11 @@ class _PackReader:
     def _sources(self) -> tuple[Source, ...]:
         sources = []
         for name in self._inside("rules"):
-            level, slash, rest = name.removeprefix("rules/").partition("/")
-            trust = _TRUST_LEVELS.get(level) if slash else Trust.DOMAIN  # without slash, ``level`` is a file in rules/
+            level, slash, file_name = name.removeprefix("rules/").partition("/")
+            trust = _TRUST_LEVELS.get(level) if slash else Trust.DOMAIN  # without a slash, a file in rules/
             if trust is None:
                 self._problems.add(name, f"rules/{level} is not a trust level", fix=did_you_mean(level, _TRUST_LEVELS))
-            elif "/" in rest:
+            elif "/" in file_name:
                 self._problems.add(name, "rule files lie directly in the folder of their level")
             elif not name.endswith(".mg"):
                 self._problems.add(name, "the name is not that of a rule file", fix="rule files end in .mg")
@@ -257,7 +257,7 @@ class _PackReader:
         """Return ``stem``.py, or the ``__init__.py`` of the package ``stem``, with the file's descriptions by name."""
         file, package_file = f"{stem}.py", f"{stem}/__init__.py"
         names = self._folder.names
-        is_package = stem not in _CONTENT_OF and bool(self._inside(stem))  # facts/ holds fact files instead
+        is_package = stem not in _CONTENT_OF and bool(self._inside(stem))  # the folder facts/ has fact files
         if file in names and is_package:
             self._problems.add(file, f"there is a folder {stem}/ too", fix="keep one of the two")
         if file not in names:
@@ -272,6 +272,6 @@ class _PackReader:
         sha256 = self._folder.sha256(file)
         listing = list_tools(self._root, file, sha256, self._problems, sandbox=self._sandbox, python=self._python)
         python_file = PythonFile(str(self._root / file), file, sha256)
-        described = {} if listing is None else read_listing(listing, file, self._problems)
-        self._secret_files.update((use.name, file) for each in described.values() for use in each.secrets)
-        return python_file, described
+        descriptions = {} if listing is None else read_listing(listing, file, self._problems)
+        self._secret_files.update((use.name, file) for each in descriptions.values() for use in each.secrets)
+        return python_file, descriptions

@@ -70,7 +70,7 @@ class ActionDescription:
 class ExternalDescription:
     """An external predicate as ``externals.py`` declares it: ``@external("similar(Text, Count, Id)", mode="++-")``.
 
-    ``mode`` has a sign for each argument: ``+`` for an input, which a rule must bind before, ``-`` for an output.
+    ``mode`` has a sign for each argument: ``+`` for an input, which a rule must bind first, ``-`` for an output.
     """
 
     predicate: Annotated[str, Meta(pattern=rf"\A{_PREDICATE}\Z")]
@@ -153,8 +153,8 @@ class Pack:
     @property
     def sourced_predicates(self) -> frozenset[str]:
         """The predicates whose facts come from generators and fact sources only."""
-        generated = (name for generator in self.generators.values() for name in generator.predicates)
-        return frozenset(generated).union(*(source.predicates for source in self.settings.fact_sources))
+        generated_names = (name for generator in self.generators.values() for name in generator.predicates)
+        return frozenset(generated_names).union(*(source.predicates for source in self.settings.fact_sources))
 
     @property
     def readable(self) -> tuple[str, ...]:

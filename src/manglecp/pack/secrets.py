@@ -30,7 +30,7 @@ _COMMAND_SECONDS: Final = 10.0
 _VALID_SECONDS: Final = 60.0  # how long the output of a command is used
 _RETRY_SECONDS: Final = 5.0
 _MAX_BYTES: Final = 8_192
-_RECENT: Final = 8  # values of a secret that are redacted although no host holds them
+_RECENT: Final = 8  # how many of the last values of a secret are redacted, although no host holds them
 _WORD: Final = re.compile(r"[^\0]{1,4096}", re.DOTALL)
 _PATH: Final = re.compile(r"/[^\0]*")
 _Kind: TypeAlias = Literal["env", "file", "command"]
@@ -45,7 +45,7 @@ class SecretUse(NamedTuple):
 
 
 class SecretError(Exception):
-    """A secret without a valid value. The text names the secret and its source, and has no value."""
+    """A secret has no valid value. The text names the secret and its source, and contains no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ def read_secret_sources(secrets: TomlTable) -> dict[str, SecretSource]:
             ("command", table.texts("command", _WORD, "a word of a command", unique=False)),
         )
         table.finish()
-        found = [SecretSource(kind, words) for kind, words in words_by_kind if any(words)]
-        if len(found) == 1:
-            sources[name] = found[0]
+        secret_sources = [SecretSource(kind, words) for kind, words in words_by_kind if any(words)]
+        if len(secret_sources) == 1:
+            sources[name] = secret_sources[0]
         else:
             table.report(None, "takes one source", 'write env = "…", file = "/…" or command = ["…"]')
     return sources
@@ -93,20 +93,20 @@ class SecretProvider:
     """The values of secrets by name.
 
     Values are read one after the other, in the thread of ``executor``: a command that hangs delays only calls that take
-    secrets. ``redactor`` redacts the current and a few earlier values, and values to which other objects refer.
+    secrets. ``redactor`` redacts the current value of a secret, a few earlier ones, and all values still in use.
     """
 
     def __init__(self, sources: Mapping[str, SecretSource] | None = None) -> None:
         self._sources = dict(sources or {})
         self._recent: dict[str, deque[SecretValue]] = {}
-        self._outputs: dict[str, tuple[float, SecretValue | SecretError | None]] = {}  # of commands, with an expiry
+        self._outputs: dict[str, tuple[float, SecretValue | SecretError | None]] = {}  # commands: expiry and result
         self.executor: Final = ThreadPoolExecutor(1, "secrets")
         self.redactor: Final = Redactor()
 
     def describe(self, pack: Pack) -> list[dict[str, Any]]:
         """Return name, source and availability of each secret that a pack declares, for operators."""
-        named = ((name, self._source(name)) for name in sorted(pack.settings.secrets))
-        return [{"name": name, "source": str(source), "available": source.available} for name, source in named]
+        sources = ((name, self._source(name)) for name in sorted(pack.settings.secrets))
+        return [{"name": name, "source": str(source), "available": source.available} for name, source in sources]
 
     def values(self, uses: Iterable[SecretUse]) -> list[SecretValue]:
         """Return the values of the secrets, without those of missing optional ones; raises :class:`SecretError`.
@@ -164,11 +164,11 @@ class SecretProvider:
 
 
 def _open_without_blocking(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe has no end before it has a writer
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe without a writer would block
 
 
 def _load(name: str, source: SecretSource) -> bytes:
-    """Return the data of a source, or more than a value may have; empty if it is missing. Raises SecretError."""
+    """Return the data of a source, of a file at most one byte too many; empty if missing. Raises SecretError."""
     word = source.words[0]
     try:
         if source.kind == "env":

@@ -216,7 +216,7 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _USERINFO: Final = re.compile(r"https?://[^/?#]*@")
 _MAX_VALUE: Final = 65_536  # characters of a param
 _MAX_KEY: Final = 200  # characters
-_UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")  # NUL; surrogates, from a command line that is not UTF-8
+_UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")  # NUL, and surrogates: a command line that is not UTF-8
 _NumbersT = TypeVar("_NumbersT", PackLimits, Invocation, Disclosure)
 
 

@@ -88,7 +88,7 @@ class _SkillReader:
         )
 
     def _front_matter_end(self) -> int | None:
-        """Return the index of the line that ends the front matter; None, and report a problem, if there is none."""
+        """Return the index of the line that ends the front matter; None, and report a problem, if no line does."""
         if self._lines[0].rstrip() != _FENCE:
             self._report(1, "a skill begins with front matter", "begin with ---, name: …, description: …, ---")
             return None
@@ -134,11 +134,11 @@ class _SkillReader:
                 yield index + 1, line
 
     def _resource_line(self, number: int, line: str, resources: list[dict[str, str]]) -> None:
-        stripped = line.strip()
-        if stripped.startswith("- "):
+        text = line.strip()
+        if text.startswith("- "):
             resources.append({})
-            stripped = stripped[2:].lstrip()
-        entry = self._entry(number, stripped, _RESOURCE_KEYS)
+            text = text[2:].lstrip()
+        entry = self._entry(number, text, _RESOURCE_KEYS)
         if entry is None:
             return
         key, value = entry

@@ -216,11 +216,11 @@ class KeyPositions:
                 path = (*path, self._lengths[path] - 1)
             if is_header:
                 table = path
-            for length in range(1, len(path) + 1):  # parents without a position get this one, too
+            for length in range(1, len(path) + 1):  # and the position of parents that have none yet
                 self._positions.setdefault(path[:length], (line, len(statement) - len(statement.lstrip()) + 1))
 
     def of(self, path: KeyPath) -> tuple[int, int] | tuple[None, None]:
-        """Return line and column of a key, or of the nearest enclosing one."""
+        """Return line and column of a key, or of the nearest enclosing key with a position."""
         for length in range(len(path), 0, -1):
             if path[:length] in self._positions:
                 return self._positions[path[:length]]

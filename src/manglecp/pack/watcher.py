@@ -30,7 +30,7 @@ class FolderWatcher:
         self.folder: Final = folder
         self._steady = steady
         self._gone = gone
-        self._pending: Fingerprint | None = None  # of an incomplete edit, as the last poll found it
+        self._pending: Fingerprint | None = None  # the fingerprint of an incomplete edit at the last poll
         self._unchanged_polls = 0  # polls since ``_pending`` last changed
         self._polls = 0  # polls since the edit was found
         self._known = frozenset(_entries(folder))  # the fingerprint of the last completed edit
@@ -51,9 +51,9 @@ class FolderWatcher:
         self._polls = 0 if self._pending is None else self._polls + 1
         self._unchanged_polls = self._unchanged_polls + 1 if fingerprint == self._pending else 0
         self._pending = fingerprint
-        missing = {path for path, *_ in self._known} - {path for path, *_ in fingerprint}
-        needed = self._gone if missing else self._steady
-        if self._unchanged_polls < needed and self._polls < _MAX_POLLS:
+        missing_paths = {path for path, *_ in self._known} - {path for path, *_ in fingerprint}
+        required_polls = self._gone if missing_paths else self._steady
+        if self._unchanged_polls < required_polls and self._polls < _MAX_POLLS:
             return False
         self._pending = None
         return True
@@ -64,8 +64,8 @@ def _entries(root: Path) -> Iterator[Entry]:
     while pending:
         folder, depth = pending.pop()
         try:
-            with os.scandir(folder) as listed:
-                entries = [entry for entry in listed if not is_ignored(entry)]
+            with os.scandir(folder) as entry_iterator:
+                entries = [entry for entry in entry_iterator if not is_ignored(entry)]
         except OSError:
             continue
         for entry in entries:
@@ -74,7 +74,7 @@ def _entries(root: Path) -> Iterator[Entry]:
             except OSError:
                 continue
             count += 1
-            if count > MAX_FILES:  # not a pack; the loader reports it
+            if count > MAX_FILES:  # too large for a pack, as the loader reports
                 return
             if stat.S_ISDIR(status.st_mode):
                 if depth < MAX_DEPTH:

@@ -77,14 +77,14 @@ class GatedExecutor:
     async def __call__(self, aid: str, inputs: dict[str, Any], state: Slots, /) -> ActionOutcome:
         previous = self._call
         outcome = await self._execute(aid, inputs, state)
-        if self._call is None or self._call is previous:  # the action has no effect, or was refused
+        if self._call is None or self._call is previous:  # an action that has no effect, or was refused
             return outcome
         is_done = outcome.status is StepStatus.OK
         self._outcome = invoke.StepOutcome(
             call=self._call,
             number=self._call.number,
             action=aid,
-            status="done" if is_done else "failed",  # after any other failure than an invalid pick, the run ends
+            status="done" if is_done else "failed",  # every failure but an invalid pick also ends the run
             output=outcome.output if is_done else None,
             code=None if is_done else outcome.output.get("code"),
         )

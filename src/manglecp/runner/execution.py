@@ -118,7 +118,7 @@ def apply_state_patch(before: Mapping[int, Artifact], operations: Iterable[objec
         if match is None:
             raise RunnerError("the path of an operation is not a slot")
         op, slot = members.get("op"), int(match[1])
-        if op not in ("add", "replace", "remove") or (op == "add") == (slot in after):  # only add needs a free slot
+        if op not in ("add", "replace", "remove") or (op == "add") == (slot in after):  # add needs a free slot
             raise RunnerError(f"{str(op)[:20]!a} does not fit slot {slot}")
         if op == "remove":
             del after[slot]
@@ -158,7 +158,7 @@ class PluginExecutor:
         result = await self.dispatcher.call(aid, identity=self.identity, slots=state, **options)
         if isinstance(result, ActionResult):
             return ActionOutcome(StepStatus.OK, json.loads(result.output_json), result.slots)
-        # Only a failure of the action, of its schema or of its breaker has a status.
+        # Failures of the action, of its schema and of its breaker have a status; no others do.
         status = StepStatus(result.get("status", StepStatus.TOOL_ERROR))
         return ActionOutcome(status, dict(result), state)
 

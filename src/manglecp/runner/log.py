@@ -41,7 +41,7 @@ def canonical(value: Any) -> bytes:
 
 
 def copy_json(value: Any) -> Any:
-    """Return a deep copy of a JSON value. Raises ValueError if it is not one."""
+    """Return a deep copy of a JSON value. Raises ValueError for any other value."""
     try:
         return json.loads(canonical(value))
     except RecursionError as error:
@@ -67,7 +67,7 @@ class RunHeader:
     ``request_id`` is the caller's trace id.
     """
 
-    run_id: str = ""  # the default is refused; it stands for a record without a run id
+    run_id: str = ""  # the empty default, for a record without a run id, is refused
     request_id: str | None = None
     spec_version: str = SPEC_VERSION
     profile_id: str = PROFILE_ID
@@ -134,7 +134,7 @@ class RunLog(AbstractContextManager["RunLog"]):
     def create(cls, path: Path, header: RunHeader, *, key: bytes | None = None) -> RunLog:
         """Create a log file that only this user can read. Raises FileExistsError."""
         if key is not None and not key:
-            raise ValueError("the key is empty")  # before the file is created
+            raise ValueError("the key is empty")  # raised before the file is created
         return cls(os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"), header, key=key)
 
     def write(self, event: str, step: int, payload: Mapping[str, Any]) -> None:

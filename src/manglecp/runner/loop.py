@@ -41,8 +41,8 @@ class Budget:
     """
 
     steps: int = 64
-    invalid_picks: int = 8  # allowed in the whole run; one more ends the run
-    visits: int = 3  # steps with the same menu and state; one more ends the run
+    invalid_picks: int = 8  # the most invalid picks of a run; one more ends it
+    visits: int = 3  # the most steps with the same menu and state; one more ends the run
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.invalid_picks < 0 or self.visits < 1:

@@ -88,7 +88,7 @@ class _ReplayDiverged(Exception):
         self.divergence = divergence
 
 
-class _EndOfLog(BaseException):  # not an Exception, which the loop turns into an outcome
+class _EndOfLog(BaseException):  # a BaseException: the loop turns every Exception into an outcome
     """The run continues after the last record of a log without end."""
 
 

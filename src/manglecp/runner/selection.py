@@ -95,14 +95,14 @@ class Menu:
         for action in actions:
             if by_aid.setdefault(action.aid, action) != action:
                 raise RunnerError(f"two different actions have the id {action.aid}")
-        return cls(tuple(MenuEntry(f"SID{n:04}", by_aid[aid]) for n, aid in enumerate(sorted(by_aid), 1)))
+        return cls(tuple(MenuEntry(f"SID{number:04}", by_aid[aid]) for number, aid in enumerate(sorted(by_aid), 1)))
 
     @classmethod
     def read(cls, entries: Sequence[Mapping[str, Any]]) -> Menu:
         """Return the menu from the result of :meth:`members`. Raises :class:`RunnerError`."""
         try:
             actions = [MenuAction(e["aid"], e["name"], frozenset(e["tags"]), e["deterministic"]) for e in entries]
-            return cls(tuple(MenuEntry(e["sid"], action) for e, action in zip(entries, actions, strict=True)))
+            return cls(tuple(MenuEntry(each["sid"], action) for each, action in zip(entries, actions, strict=True)))
         except (KeyError, TypeError, AttributeError) as error:
             raise RunnerError(f"not a menu: {type(error).__name__} {error}") from None
 
@@ -226,7 +226,7 @@ def _parse_patch(patch_text: str) -> str | None:
         raise PatchRefused("other text than a patch between SID and END")
     tag, body = match.groups()
     text = _decode_base64(body) if tag == "INP64" else body
-    _decode_object(text)  # only to raise its errors
+    _decode_object(text)  # called only for its errors
     return text
 
 
@@ -323,10 +323,10 @@ def _remove_blocked_keys(value: Any, path: tuple[str, ...], blocked: list[tuple[
     if isinstance(value, list):
         return [_remove_blocked_keys(item, (*path, str(index)), blocked) for index, item in enumerate(value)]
     members = {}
-    for key, part in value.items():
+    for key, member in value.items():
         # An underscore or a lookalike at the beginning, or a NUL, at which a host written in C++ ends the key.
         if "\0" not in key and not unicodedata.normalize("NFKC", key).lstrip().startswith("_"):
-            members[key] = _remove_blocked_keys(part, (*path, key), blocked)
+            members[key] = _remove_blocked_keys(member, (*path, key), blocked)
         elif len(blocked) < MAX_BLOCKED_KEYS:
             blocked.append((*path, key))
         else:

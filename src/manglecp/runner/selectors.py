@@ -70,7 +70,7 @@ async def select(selector: Selector, situation: Situation) -> Selection:
     """Return the selection; INVALID if its SID is not on the menu, or if the selector raises."""
     try:
         return (await resolve(selector(situation))).restricted_to(situation.menu)
-    except Exception as error:  # the run continues
+    except Exception as error:  # an error of a selector does not end the run
         return Selection.invalid("", f"the selector raised {type(error).__name__}")
 
 
@@ -98,7 +98,7 @@ class FirstFit:
 
 _INHERITED_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 _NOT_STARTED_CODE: Final = 127  # the exit code of the launcher if it cannot start the program
-_NOT_STARTED_PREFIX: Final = b"not started: "  # the launcher then prints this and the name of the error
+_NOT_STARTED_PREFIX: Final = b"not started: "  # which the launcher then prints, followed by the name of the error
 _LAUNCHER: Final = """
 import json, os, resource, sys
 for kind, soft in json.loads(sys.argv[1]):
@@ -154,7 +154,7 @@ def run_child(
         return b"", f"not started: {type(error).__name__}"
     if len(output) > limits.output_bytes:
         return b"", f"printed more than {limits.output_bytes} bytes"
-    if code is None:  # or ``stop`` was set, but then the result is not used
+    if code is None:  # also if ``stop`` was set, but then the result is not used
         return b"", f"no selection within {limits.seconds:g} s"
     if code == _NOT_STARTED_CODE and output.startswith(_NOT_STARTED_PREFIX):
         return b"", output.decode("ascii", "replace")

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _METRICS_PERMISSION: Final = "read_metrics"
 _BODY_SECONDS: Final = 30.0  # time limit for reading a body
-_WATCH_AFTER_SECONDS: Final = 0.02  # most requests end earlier, and need no task that waits for a disconnect
+_WATCH_AFTER_SECONDS: Final = 0.02  # most requests end before that, and need no task that waits for a disconnect
 _READ_FACTOR: Final = 4
 """A body over the limit is read up to this multiple of it: many clients read no response before they have sent all."""
 _EXPOSED_HEADERS: Final = ("ETag", "Retry-After", "WWW-Authenticate")  # response headers that pages may read
@@ -129,9 +129,9 @@ class App:
 
     async def drain(self, grace: float | None = None) -> bool:
         """Drain the core, then close all WebSockets. Returns whether all requests ended within ``grace`` seconds."""
-        drained = await self.core.drain(grace)
+        all_ended = await self.core.drain(grace)
         await self._websockets.end()
-        return drained
+        return all_ended
 
     def _route(self, path: str, handler: _Handler, *methods: str) -> Route:
         return Route(path, _Endpoint(handler, self._send_reply, methods))
@@ -165,7 +165,7 @@ class App:
             timer.cancel()
             for watcher in watchers:
                 watcher.cancel()
-        if response is None:  # a cancel message: only the request that it cancels gets a reply
+        if response is None:  # a cancel message has no reply; the request that it cancels has one
             await request.send(204, b"", NOT_CACHED)
         else:
             await self._send_reply(request, response)
@@ -200,7 +200,7 @@ class App:
     async def _send_manifest(self, max_age: int | None, request: _Request) -> None:
         document = self.core.manifest(http=True)
         cache_control = b"no-cache"
-        if max_age is not None and document.status in ("ready", "degraded"):  # booting and draining end soon
+        if max_age is not None and document.status in ("ready", "degraded"):  # other statuses change soon
             cache_control = b"max-age=%d" % max_age
         await request.send_document(document.data, JSON, document.etag, (b"cache-control", cache_control))
 
@@ -223,7 +223,7 @@ class App:
         if not headers.get(b"content-type", b"").lower().startswith(b"text/plain"):
             await self._handle_message("x-facts_request", request, partial(_facts_message, source, "facts"))
             return
-        request.headers = {**headers, b"content-type": b"application/json"}  # of the message
+        request.headers = {**headers, b"content-type": b"application/json"}  # that of the message made from the body
         await self._handle_message("x-facts_request", request, partial(_facts_message, source, "text"))
 
     async def _send_metadata(self, document: bytes, request: _Request) -> None:
@@ -260,9 +260,9 @@ class _Request:
 
     async def send_document(self, body: bytes, content_type: Header, etag: str, *headers: Header) -> None:
         """Send the document, or 304 if the client has it already."""
-        cached = self.headers.get(b"if-none-match", b"").decode("latin-1")  # ETags, separated by commas
-        cached_etags = [tag.strip().removeprefix("W/") for tag in cached.split(",")]  # W/ marks a weak tag
-        if cached == "*" or etag in cached_etags:
+        if_none_match = self.headers.get(b"if-none-match", b"").decode("latin-1")  # ETags, separated by commas
+        cached_etags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]  # W/ marks a weak tag
+        if if_none_match == "*" or etag in cached_etags:
             await self.send(304, b"", (b"etag", etag.encode()), *headers)
         else:
             await self.send(200, body, content_type, (b"etag", etag.encode()), *headers)
@@ -272,7 +272,7 @@ _Handler = Callable[[_Request], Awaitable[None]]
 
 
 class _Endpoint:
-    """A handler as an ASGI application that checks the method and turns a WireError into a reply."""
+    """An ASGI application around a handler: checks the method, and turns a WireError into a reply."""
 
     def __init__(self, handler: _Handler, send_reply: Callable[..., Awaitable[None]], methods: tuple[str, ...]) -> None:
         self._handler = handler
@@ -364,7 +364,7 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
             length += len(part)
             if length <= limit:
                 body += part
-            else:  # over the limit: the length is counted, the bytes are not needed
+            else:  # beyond the limit only the length is counted
                 body.clear()
     except asyncio.CancelledError:
         # Cancelled by other code, alone or as well as by expire().
@@ -398,5 +398,5 @@ def _accepts_json(media_range: bytes) -> bool:
 
 def proxy_addresses(networks: tuple[Network, ...]) -> list[str]:
     """Return the networks, and the IPv4 ones in IPv6 form too: a dual-stack socket reports IPv4 peers in that form."""
-    mapped = [f"::ffff:{net.network_address}/{96 + net.prefixlen}" for net in networks if net.version == 4]
-    return [*map(str, networks), *mapped]
+    mapped_networks = [f"::ffff:{net.network_address}/{96 + net.prefixlen}" for net in networks if net.version == 4]
+    return [*map(str, networks), *mapped_networks]

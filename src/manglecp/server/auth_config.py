@@ -49,7 +49,7 @@ class AuthConfig:
 
             settings = JwtSettings(**jwt)  # type: ignore[arg-type]
             metadata = settings.metadata
-            # TokensFile supports `in`: whether an identity of the file has this name.
+            # ``name in file`` is whether an identity of the file has this name.
             methods.append(JwtAuth(settings, reserved_names=() if file is None else file))
         auth = methods[0] if len(methods) == 1 else CombinedAuth(methods)
         return cls(auth, metadata, file)

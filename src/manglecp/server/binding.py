@@ -65,14 +65,14 @@ def check_exposure(listen_options: ListenOptions, *, auth_required: bool) -> Non
 
 def bind(host: str, port: int) -> socket.socket:
     """Return a listening socket that several processes may share. Raises OSError."""
-    import socket  # callers that only check options do not need it
+    import socket  # imported late: a check of options needs no socket
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio disables Nagle's algorithm only on a socket whose protocol is TCP explicitly.
     listen_socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listen_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; accepted connections inherit it
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux has this option; accepted connections inherit it
             listen_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _MAX_UNACKNOWLEDGED_MS)
         listen_socket.bind((host, port))
         listen_socket.listen(_BACKLOG)

@@ -64,7 +64,7 @@ class ServerSettings:
     max_pending: int = 64
     """Pending requests of one session, at most."""
     outbox_bytes: int = 4 << 20
-    """Unsent bytes of one session, above which no further messages are read from it."""
+    """Unsent bytes of one session, above which no further messages of the session are read."""
     send_timeout: float = 30.0
     """The time after which a client that does not read loses its session."""
     recheck_interval: float = 60.0
@@ -98,7 +98,7 @@ class ServerSettings:
     trusted_proxies: tuple[Network, ...] = ()
     """Proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are trusted."""
     secrets: Mapping[str, SecretSource] = field(default_factory=dict, repr=False)
-    """The sources of the pack's secrets, by name; for others, the environment variable of the same name."""
+    """The sources of secrets, by name; the source of any other secret is the environment variable of the same name."""
 
     def restrict(self, policy: SandboxPolicy) -> SandboxPolicy:
         """Return the policy for the hosts of a pack with the destinations that these settings allow."""
@@ -109,7 +109,7 @@ class ServerSettings:
         )
 
     def divide_rates(self, processes: int) -> ServerSettings:
-        """Return the settings of each of several processes: its share of the rates, and all other limits in full."""
+        """Return the settings of one of several processes: a share of each rate, and all other limits in full."""
 
         def share(rate: Rate | None) -> Rate | None:
             return rate and Rate(rate.per_second / processes, math.ceil(rate.burst / processes))
@@ -129,7 +129,7 @@ def parse_network(text: str) -> Network:
     except ValueError:
         raise ValueError(f"{text!r} is not an address such as 10.0.0.7 or a network such as 10.0.0.0/8") from None
     if network.prefixlen == 0:
-        raise ValueError(f"{text} contains all addresses: every client could forge its own")
+        raise ValueError(f"{text} contains all addresses: every client could forge its own address")
     return network
 
 

@@ -47,7 +47,7 @@ def strong_etag(data: bytes) -> str:
 
 
 class HandledRequest(NamedTuple):
-    """A handled message and its reply, for logs, metrics and traces. Of the payload it has names only."""
+    """A handled message and its reply, for logs, metrics and traces. It has only the names in the payload."""
 
     session: str
     transport: Transport
@@ -104,7 +104,7 @@ class Core:
         """Decodes long messages, one at a time."""
         self._observers = tuple(observers)
         self._manifests: dict[bool, tuple[Any, ManifestDocument]] = {}
-        """The cached manifests, with HTTP endpoints (True) and without (False), each after the state it describes."""
+        """The cached manifests with HTTP endpoints (True) and without (False), each with the state it describes."""
         self.sessions: set[Session] = set()
         """The persistent sessions, which receive new manifests."""
         self.pending: set[PendingRequest] = set()
@@ -168,11 +168,11 @@ class Core:
         return self.revisions.outline if revision is None else revision.domain.pack.settings
 
     async def recheck(self) -> None:
-        """Check the credentials of all sessions again: any may have expired or been revoked."""
+        """Check the credentials of all sessions again: a credential may have expired or been revoked."""
         for session in tuple(self.sessions):
             try:
                 await session.recheck()
-            except Exception as error:  # the next request or recheck tries again
+            except Exception as error:  # the next request or recheck repeats the check
                 _log.warning("a credential could not be checked again: %s", type(error).__name__)
 
     async def drain(self, grace: float | None = None) -> bool:
@@ -246,8 +246,8 @@ class Core:
 
     def _declared_intent(self, message: IntentRequest) -> str | None:
         revision, name = self.revisions.current, message.payload.intent.name
-        declared = () if revision is None else revision.domain.pack.settings.intents
-        return name if any(name == intent.name for intent in declared) else None
+        declared_intents = () if revision is None else revision.domain.pack.settings.intents
+        return name if any(name == intent.name for intent in declared_intents) else None
 
     def _send_manifests(self) -> None:
         for session in tuple(self.sessions):

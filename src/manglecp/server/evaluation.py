@@ -28,7 +28,7 @@ class EvaluationScheduler:
         self._pool = ThreadPoolExecutor(settings.evaluation_threads, thread_name_prefix="manglecp-evaluation")
         self._free_threads = asyncio.Semaphore(settings.evaluation_threads)
         self._jobs: set[asyncio.Future[Any]] = set()  # the evaluations that have a thread
-        self._average_seconds = 0.005  # a guess, until evaluations have ended
+        self._average_seconds = 0.005  # an initial guess
         """The moving average of the duration of an evaluation."""
         self.queue_length = 0
         """The number of evaluations that wait for a thread."""

@@ -97,12 +97,12 @@ class Listener:
         return drained
 
     async def _watch_connections(self) -> None:
-        """Abort connections with too many unsent bytes, and respond to handshakes to which uvicorn does not respond."""
+        """Abort connections with too many unsent bytes, and respond to handshakes that uvicorn does not respond to."""
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             for connection in tuple(self._server.server_state.connections):
                 transport: asyncio.WriteTransport = connection.transport
-                # A ServerProtocol on a WebSocket. uvicorn does not respond to a handshake with a body or long headers.
+                # Of WebSockets only. uvicorn does not respond to a handshake with a body or long headers.
                 handshake = getattr(connection, "conn", None)
                 if transport.get_write_buffer_size() > _MAX_BUFFER_BYTES:
                     transport.abort()

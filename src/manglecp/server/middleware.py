@@ -44,7 +44,7 @@ _CLOSE_SECONDS: Final = 5.0  # time limit for the end of a refused connection
 
 
 class GuardMiddleware:
-    """Applies :class:`Guards` to every request, and refuses upgrades to other protocols and bodies with two lengths.
+    """Applies :class:`Guards` to every request; refuses upgrades to other protocols, and bodies with two lengths.
 
     The connection is closed after these refusals, and after each response to a request whose body was not read to its
     end: a proxy may see the end of such a request elsewhere, so what follows the request is not executed.
@@ -81,8 +81,8 @@ class GuardMiddleware:
 
 
 def _close_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Wrap both, so that a response that starts before the end of the request's body gets ``Connection: close``."""
-    last_received: Message = {"more_body": True}  # the body is unread before its first part
+    """Wrap both callables: a response that starts before the end of the request's body gets ``Connection: close``."""
+    last_received: Message = {"more_body": True}  # until the first part arrives, the body has not been read
 
     async def read() -> Message:
         nonlocal last_received
@@ -152,7 +152,7 @@ class Guards:
     ) -> None:
         """Accept requests from ``origins`` to ``hosts`` and to ``listen_host``, the address that the server listens on.
 
-        ``*`` accepts all; as an origin it raises ValueError if the server requires authentication (TRANS-22).
+        ``*`` accepts all. Raises ValueError for the origin ``*`` if authentication is required (TRANS-22).
         """
         if auth_required and _ANY in origins:
             raise ValueError("a server that requires authentication accepts named origins only")
@@ -198,7 +198,7 @@ def _parse_host(header: str) -> str | None:
         return None
     try:
         parts = urlsplit(f"//{header}")
-        _ = parts.port  # raises ValueError if it is no number
+        _ = parts.port  # the property raises ValueError for an invalid port
         return parts.hostname
     except ValueError:
         return None

@@ -26,7 +26,7 @@ class _Message:
 
 
 class Outbox:
-    """Sends messages in order, in a task that runs while the outbox has any. ``timeout``: seconds for each message."""
+    """Sends messages in order, in a task that runs while messages are unsent. ``timeout``: seconds for each message."""
 
     def __init__(self, send: Send, max_bytes: int, timeout: float) -> None:
         self._send = send

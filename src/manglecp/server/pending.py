@@ -79,7 +79,7 @@ class PendingRequest:
     __slots__ = ("began_ns", "evaluation_task", "id", "identity", "message", "observer", "refusal", "reply", "task")
 
     def __init__(self, message: PendingMessage, identity: Identity, began_ns: int) -> None:
-        assert message.id is not None  # requests have one (WIRE-03)
+        assert message.id is not None  # every request has an id (WIRE-03)
         self.id = message.id
         self.message = message
         self.identity = identity
@@ -126,7 +126,7 @@ class PendingRequest:
                 self.evaluation_task.cancel()
 
     def progress(self, payload: ProgressPayload) -> bytes | None:
-        """Return the encoded progress message; None once there is a reply (PROG-08)."""
+        """Return the encoded progress message; None once the request has a reply (PROG-08)."""
         return None if self.reply.done() else encode(ProgressMessage(id=self.id, payload=payload))
 
     async def handle(self, core: Core, session: str, progress: OnProgress | None) -> Reply:

@@ -34,7 +34,7 @@ class Buckets:
         """The number of tokens of each key, and when a token was last taken."""
 
     def take(self, key: str) -> float:
-        """Take a token and return 0; if there is none, return the seconds until there is one."""
+        """Take a token and return 0; without a token, return the seconds until the next one."""
         rate = self._rate
         if rate is None:
             return 0.0
@@ -86,7 +86,7 @@ class RequestLimits:
 
 @lru_cache(maxsize=1_024)
 def _network_of(peer: str) -> str:
-    """Return an IPv4 address, or the /64 network of an IPv6 address: one client may own a whole network."""
+    """Return an IPv4 address, or the /64 network of an IPv6 address, since a client may own a whole network."""
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:

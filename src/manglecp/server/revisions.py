@@ -230,7 +230,7 @@ class RevisionManager:
         except asyncio.CancelledError:
             handle.retire()
             raise
-        if self._is_draining:  # the drain began during the opening, and the server needs no new revision
+        if self._is_draining:  # a drain began during the opening; no new revision is needed
             handle.retire()
             return
         before, self._current_handle = self._current_handle, handle
@@ -254,7 +254,7 @@ class RevisionManager:
                 return "same"
             try:
                 await self._load()
-            except Exception as error:  # any error: the previous revision can still be served
+            except Exception as error:  # the previous revision can still be served
                 if isinstance(error, PackError):
                     for problem in error.diagnostics:
                         _log.error("the pack cannot be loaded: %s", problem.render())
@@ -277,7 +277,7 @@ class RevisionManager:
                 _log.warning("the store does not respond: %s", error)
                 self.degrade(STORE, _STORE_FAILS)
             else:
-                if failed_before:  # else a request failed during this probe, perhaps after its check
+                if failed_before:  # a failure of a request during this probe may be newer than the probe
                     self.restore(STORE)
 
     def drain(self) -> None:

@@ -63,7 +63,7 @@ async def open_core(
     if settings.secrets:
         options = replace(options, secrets=SecretProvider(settings.secrets))
     async with AsyncExitStack() as stack:
-        # At most one store, opened with the first revision: the manifest does not wait for the store.
+        # Empty until the first revision opens the store: the manifest does not wait for the store.
         stores: list[Store] = []
 
         @asynccontextmanager
@@ -95,7 +95,7 @@ async def open_core(
                         _log.warning("the secret %(name)s has no value: %(source)s is missing", secret)
                 yield revision
 
-        failure_counts: Counter[str] = Counter()  # how many open revisions have a failing part, by part
+        failure_counts: Counter[str] = Counter()  # by part: how many open revisions have this part failing
 
         def on_stale_facts(generator: str, error: str | None) -> None:
             # Each revision calls this with the first error of a generator, and with None once it succeeds again.
@@ -152,7 +152,7 @@ async def serve_http(
 ) -> None:
     """Serve on ``listen_socket`` until a signal. Raises PackError, StoreError or ServeError if the server cannot start.
 
-    ``watch`` runs concurrently and reloads the pack; with it, a pack that cannot be loaded yet is no error.
+    ``watch`` runs concurrently and reloads the pack; with a ``watch``, a pack that cannot be loaded yet is no error.
     ``on_start`` is called with the URL: with a ``watch`` at once, else when the pack is loaded.
     """
     from manglecp.server.app import App
@@ -175,7 +175,7 @@ async def serve_http(
         await listener.begin()
         host, port = listener.address
         scheme = "http" if tls is None else "https"
-        url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"  # a colon means IPv6
+        url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"  # only IPv6 has colons
         _log.info("listening at %s; the pack is being loaded", url)
         try:
             async with _in_background(watch_credentials(core, auth.tokens)):
@@ -293,7 +293,7 @@ async def watch_credentials(core: Core, tokens: TokensFile | None, *, pause: flo
     checked_at = loop.time()
     while True:
         await asyncio.sleep(pause)
-        changed = tokens is not None and await asyncio.to_thread(tokens.reload)
-        if changed or loop.time() - checked_at >= core.settings.recheck_interval:
+        has_changed = tokens is not None and await asyncio.to_thread(tokens.reload)
+        if has_changed or loop.time() - checked_at >= core.settings.recheck_interval:
             checked_at = loop.time()
             await core.recheck()

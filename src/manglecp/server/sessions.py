@@ -118,7 +118,7 @@ class Session:
             pending.disconnect()
 
     def set_credential(self, scheme: str, token: str) -> None:
-        """Set the credential of the connection. It is checked with the first request."""
+        """Set the credential of the connection. The first request checks the credential."""
         self._credential = Credential(scheme, token)
         self.identity, self._recheck_at = None, 0.0
 
@@ -138,7 +138,7 @@ class Session:
         credential = self._credential
         async with asyncio.timeout(self._core.settings.identify_timeout):
             identity = await self._core.auth.identify(credential.scheme, credential.token)
-        if self._credential is not credential:  # replaced meanwhile
+        if self._credential is not credential:  # another credential was set during the check
             return
         self.identity = identity
         if identity is None:
@@ -242,7 +242,7 @@ class Session:
         core, settings = self._core, self._core.pack_settings
         limit, structured_facts = settings.limits.max_message_bytes, settings.structured_facts
         try:
-            if len(data) <= _MAX_INLINE_BYTES or len(data) > limit:  # above the limit, ``receive`` refuses it undecoded
+            if len(data) <= _MAX_INLINE_BYTES or len(data) > limit:  # ``receive`` refuses longer messages undecoded
                 return receive(data, limit, structured_facts=structured_facts)
             await self.identify()
             decode = partial(receive, data, limit, structured_facts=structured_facts)
@@ -251,7 +251,7 @@ class Session:
             try:
                 core.request_limits.charge_peer(self.peer)  # malformed messages count as well
             except WireError as rate_error:
-                rate_error.id = error.id  # the id of the message
+                rate_error.id = error.id  # for the reply to the malformed message
                 raise rate_error from None
             raise
 
@@ -273,9 +273,9 @@ class Session:
             raise malformed("The id is that of a pending request", "$.id", "Use a different id for every request.")
 
     async def _cancel(self, message: messages.Cancel) -> None:
-        """Cancel the pending request with this id, else the run with this request key; ignore unknown ones (OPEN-59).
+        """Cancel the pending request with this id, else the run with this request key (OPEN-59).
 
-        Every replica can find a run by its key, so that a client can cancel after it has lost its connection.
+        An unknown id or key is ignored. Any replica finds a run by its key, also after the client lost its connection.
         """
         pending, key = self._pending.get(message.payload.request_id), message.payload.request_key
         if pending is not None:  # not counted by the rate limit: a cancellation saves work
@@ -312,9 +312,9 @@ class Session:
                     payload = messages.SkillResult(skills=skills)
                     return Reply(encode(messages.SkillResponse(id=message.id, payload=payload)))
                 if isinstance(message, messages.FactsMessage):
-                    pushed = message.payload
-                    facts = pushed.facts if pushed.text is None else pushed.text
-                    facts_result = await asyncio.to_thread(push_facts, revision, identity, pushed.source, facts)
+                    push = message.payload
+                    facts = push.facts if push.text is None else push.text
+                    facts_result = await asyncio.to_thread(push_facts, revision, identity, push.source, facts)
                     return Reply(encode(messages.FactsResponse(id=message.id, payload=facts_result)))
                 approvals = revision.invoker.approvals
                 result = await asyncio.to_thread(handle_approval, approvals, identity, message.payload)
@@ -328,7 +328,7 @@ class Session:
         if len(self._pending) >= core.settings.max_pending:
             text = f"More than {core.settings.max_pending} requests of this session are pending"
             raise WireError("rate_limited", text, retry_after_ms=core.settings.retry_after_ms)
-        self._check_id(message)  # again: a request with this id may have been registered during the await
+        self._check_id(message)  # checked again, because a request with this id may have been registered meanwhile
         pending = PendingRequest(message, identity, began_ns)
         if self._is_disconnected and not pending.has_request_key:
             raise WireError("cancelled", "The request was cancelled")
@@ -337,7 +337,7 @@ class Session:
         return pending
 
     async def _respond(self, pending: PendingRequest, outbox: Outbox | None = None) -> Reply:
-        """Handle a registered request, put the reply into ``outbox`` if there is one, and return it."""
+        """Handle a registered request, put the reply into ``outbox``, if one is passed, and return the reply."""
         progress = None if self._outbox is None else partial(self._send_progress, pending)
         try:
             reply = await pending.handle(self._core, self.name, progress)

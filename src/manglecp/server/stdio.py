@@ -41,7 +41,7 @@ async def serve_stdio(
 
     async def send(data: bytes) -> None:
         nonlocal sent_manifest
-        is_sent, sent_manifest = data == sent_manifest, None  # only the first message can be that manifest
+        is_sent, sent_manifest = data == sent_manifest, None  # only the first message is compared
         if is_sent:
             return
         if len(data) < select.PIPE_BUF and select.select([], [streams.output_fd], [], 0)[1]:  # the write does not block
@@ -56,10 +56,10 @@ async def serve_stdio(
             read_task = asyncio.create_task(_receive_all(core, session, streams.input_fd))
             stop_task = asyncio.create_task(stop.wait())
             lost_task = asyncio.create_task(session.lost.wait())
-            done, _ = await asyncio.wait((read_task, stop_task, lost_task), return_when=asyncio.FIRST_COMPLETED)
+            done_tasks, _ = await asyncio.wait((read_task, stop_task, lost_task), return_when=asyncio.FIRST_COMPLETED)
             stop_task.cancel()
             lost_task.cancel()
-            if read_task in done:
+            if read_task in done_tasks:
                 read_task.result()  # raises the exception of the task, if any
                 await _drain(session, streams.output_fd)
             else:
@@ -80,7 +80,7 @@ async def _receive_all(core: Core, session: Session, input_fd: int) -> None:
         with contextlib.suppress(ConnectionResetError):
             async for line in _lines(_Input(input_fd), _READ_FACTOR * core.pack_settings.limits.max_message_bytes):
                 await session.receive(line)
-        core.sessions.discard(session)  # no further manifests are sent
+        core.sessions.discard(session)  # stops the sending of new manifests
 
     load_task, read_task = asyncio.create_task(core.revisions.wait_until_loaded()), asyncio.create_task(read())
     try:
@@ -94,7 +94,7 @@ async def _receive_all(core: Core, session: Session, input_fd: int) -> None:
 
 
 async def _drain(session: Session, output_fd: int) -> None:
-    """Wait for the replies to pending requests, which the client may still read (TRANS-27) unless it is gone."""
+    """Wait for the replies to pending requests; a client that is not gone may still read the replies (TRANS-27)."""
     drain_task = asyncio.create_task(session.drain())
     poll = select.poll()
     poll.register(output_fd, 0)  # 0: only POLLERR and POLLHUP, which report that the client has closed its end
@@ -109,13 +109,13 @@ async def _lines(stream: _Input, max_length: int) -> AsyncIterator[bytes]:
     """Yield the lines that are not blank, truncated to ``max_length`` bytes."""
     unfinished = bytearray()
     async for chunk in stream.chunks():
-        *line_ends, rest = chunk.split(b"\n")
+        *line_ends, last_piece = chunk.split(b"\n")
         for line_end in line_ends:
             line = bytes(unfinished) + line_end[: max_length - len(unfinished)]
             unfinished.clear()
             if line.strip(b" \t\r"):
                 yield line
-        unfinished += rest[: max_length - len(unfinished)]
+        unfinished += last_piece[: max_length - len(unfinished)]
     if unfinished.strip(b" \t\r"):
         yield bytes(unfinished)
 

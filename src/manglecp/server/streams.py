@@ -29,9 +29,9 @@ class Streams:
 
     def write(self, data: bytes) -> None:
         """Write a line; blocks while the pipe is full."""
-        rest = memoryview(data + b"\n")
-        while rest:
+        unwritten = memoryview(data + b"\n")
+        while unwritten:
             try:
-                rest = rest[os.write(self.output_fd, rest) :]
+                unwritten = unwritten[os.write(self.output_fd, unwritten) :]
             except BlockingIOError:  # another process has made the stream non-blocking
                 select.select([], [self.output_fd], [])

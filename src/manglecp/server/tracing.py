@@ -56,7 +56,7 @@ def tracing_observers() -> tuple[Tracing, ...]:
 
 @contextmanager
 def use_trace_context(headers: Mapping[bytes, bytes]) -> Iterator[None]:
-    """Make the trace context in these headers, if any, the current one: new spans belong to its trace."""
+    """Make the trace context in these headers, if any, the current context: new spans belong to its trace."""
     parent = headers.get(b"traceparent")
     if parent is None:
         yield

@@ -145,4 +145,4 @@ async def _time_out_authentication(session: Session) -> None:
     await asyncio.sleep(AUTHENTICATION_SECONDS)
     with contextlib.suppress(WireError):
         await session.identify()
-        await asyncio.Event().wait()  # is never set
+        await asyncio.Event().wait()  # waits until the cancellation

@@ -1,7 +1,7 @@
 """Several processes that serve one address: all listen on the same socket and share the store.
 
-They are forked before the server is loaded. The parent forwards signals, and replaces processes that die. It ends all
-of them if several die one after the other soon after their start, or if one reports an error of its options.
+The processes are forked before the server is loaded. The parent forwards signals, and replaces processes that die. The
+parent ends all processes if several die in succession soon after their start, or if a process reports wrong options.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Workers:
         self._on_end = on_end
         self._started_at: dict[int, float] = {}
         self._is_stopping = False
-        self._early_deaths = 0  # consecutive ones
+        self._early_deaths = 0  # the number of consecutive ones
 
     def run(self) -> int:
         for number in _FORWARDED_SIGNALS:
@@ -63,7 +63,7 @@ class _Workers:
             code = os.waitstatus_to_exitcode(wait_status)  # negative: the number of a signal
             self._on_end(pid)
             if self._is_stopping:
-                status = status or abs(code)  # keeps the first status that is not 0
+                status = status or abs(code)  # the first status that is not 0
             elif not self._replace(pid, code, started_at):
                 status = abs(code) or 1
                 self._forward(signal.SIGTERM)
@@ -73,7 +73,7 @@ class _Workers:
         """Fork, with signals blocked until the parent has recorded the child and the child has reset the handlers."""
         parent = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED_SIGNALS)
-        if self._is_stopping:  # a signal arrived before signals were blocked
+        if self._is_stopping:  # after a signal that arrived before the signals were blocked
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED_SIGNALS)
             return
         pid = os.fork()

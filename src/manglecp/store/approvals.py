@@ -98,7 +98,7 @@ class Approvals:
         now_ms: int,
         lifetime_ms: int,
     ) -> tuple[Approval, bool]:
-        """Store a request and return it with True; if an equal one is pending or approved, return that with False.
+        """Store a request and return it with True; return an equal, pending or approved request with False.
 
         Raises :class:`TooManyPending`.
         """
@@ -144,8 +144,8 @@ class Approvals:
     ) -> list[Approval]:
         """Return the requests that wait for a decision and satisfy ``may_decide``, without their texts, oldest first.
 
-        Above the limit, the first request of every identity (for the same approvers) is selected before the second of
-        any, so that one identity cannot displace the others.
+        If there are too many, the first request of every identity (for the same approvers) is selected before a second
+        request of any identity, so that no identity can displace another.
         """
         rank = "row_number() OVER (PARTITION BY identity, roles, four_eyes ORDER BY created_ms, id)"
         query = f"{_SELECT_WITHOUT_TEXT} WHERE state = 'pending' AND expires_ms > ? ORDER BY {rank}, created_ms, id"
@@ -183,7 +183,7 @@ class Approvals:
 
     def _read(self, row: Sequence[Any]) -> Approval:
         """Return the request of a row; its text is empty if the row has no ``content``."""
-        fields = dict(zip(_COLUMNS, row, strict=False))  # the row may end before ``content``
+        fields = dict(zip(_COLUMNS, row, strict=False))  # a row without the text has no field ``content``
         binding = ApprovalBinding(**{name: fields.pop(name) for name in ApprovalBinding.__struct_fields__})
         content = fields.pop("content", None)
         text = "" if content is None else self._seals.unseal(bytes(content), *_place(fields["id"], binding)).decode()

@@ -97,9 +97,9 @@ class Decisions:
 
     def newest(self, tx: Transaction, limit: int, **filters: str | None) -> list[StoredDecision]:
         """Return the newest decisions that match all filters (names of text columns), the newest first."""
-        wanted = {f"{name} = ?": value for name, value in filters.items() if value is not None}
-        where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
-        rows = tx.execute(f"{_SELECT}{where} ORDER BY entry DESC, position DESC LIMIT ?", (*wanted.values(), limit))
+        conditions = {f"{name} = ?": value for name, value in filters.items() if value is not None}
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        rows = tx.execute(f"{_SELECT}{where} ORDER BY entry DESC, position DESC LIMIT ?", (*conditions.values(), limit))
         return list(map(_read_row, rows.fetchall()))
 
     def unreported(self, tx: Transaction, limit: int) -> list[StoredDecision]:

@@ -1,7 +1,7 @@
 """The facts of sources that all servers of a store share, and the leases of the processes that poll the sources.
 
-The store has one set of facts for each source, as compressed and sealed text. A poller owns its source until a lease
-ends; a result of a poller that has lost its lease is refused.
+The store has one set of facts for each source, as compressed and sealed text. A process that polls a source owns the
+source until its lease ends; the result of a process that has lost its lease is refused.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FactSources:
         return [str(pack) for (pack,) in tx.execute("SELECT DISTINCT pack FROM fact_source ORDER BY pack").fetchall()]
 
     def list(self, tx: Transaction, pack: str, *, lock: bool = False) -> dict[str, StoredSource]:
-        """Return the sources of a pack by name; with ``lock`` until the end of a write transaction."""
+        """Return the sources of a pack by name; ``lock`` locks their rows until the end of the write transaction."""
         statement = f"{_SELECT} ORDER BY source"
         rows = tx.locked(statement, (pack,), wait=True) if lock else tx.execute(statement, (pack,))
         return {row[0]: StoredSource(*row) for row in rows.fetchall()}
@@ -81,8 +81,8 @@ class FactSources:
         self, tx: Transaction, pack: str, source: str, content: bytes, digest: str, facts: int, principal: str
     ) -> None:
         """Replace the facts of a source with the next version."""
-        sealed = self._seals.seal(zlib.compress(content, 1), "fact_source", pack, source)
-        tx.execute(_PUT_CONTENT, (pack, source, sealed))
+        sealed_content = self._seals.seal(zlib.compress(content, 1), "fact_source", pack, source)
+        tx.execute(_PUT_CONTENT, (pack, source, sealed_content))
         now_ms = tx.now_ms()
         tx.execute(
             "UPDATE fact_source SET version = version + 1, digest = ?, facts = ?, principal = ?, changed_ms = ?,"
@@ -91,11 +91,11 @@ class FactSources:
         )
 
     def confirm(self, tx: Transaction, pack: str, source: str) -> None:
-        """Record that the facts of a source were provided again."""
+        """Record that the stored facts of a source were provided again, unchanged."""
         tx.execute(f"UPDATE fact_source SET confirmed_ms = {NOW[tx.dialect]} WHERE {_PLACE}", (pack, source))
 
     def claim(self, tx: Transaction, pack: str, source: str, owner: str, lease_ms: int) -> bool:
-        """Claim a source that is due; return False if it is not, or if another process owns it."""
+        """Claim a source; return False if the source is not due, or if another process owns it."""
         now_ms = tx.now_ms()
         statement = (
             f"UPDATE fact_source SET owner = ?, lease_until_ms = ? WHERE {_PLACE} AND due_ms <= ?"

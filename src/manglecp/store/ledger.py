@@ -1,9 +1,10 @@
 """The audit ledger: one append-only hash chain for the whole store.
 
 Every entry has a sequence number, a timestamp, a kind, a run and an identity, a body, and the hash of its predecessor
-(:mod:`manglecp.base.hash_chain`). The hash of an entry covers the canonical JSON of these. The head (number and hash of
-the last entry) has its own row. Each append locks this row, so that concurrent processes extend one chain; the head
-also reveals truncation. A database owner can rewrite the whole chain, but a copy of the head elsewhere reveals that.
+(:mod:`manglecp.base.hash_chain`). The hash of an entry covers the canonical JSON of these fields. The head (number
+and hash of the last entry) has its own row. Each append locks this row, so that concurrent processes extend one chain;
+the head also reveals truncation. A database owner can rewrite the whole chain, but a copy of the head elsewhere reveals
+it.
 
 Bodies hold digests, ids, codes and times, never arguments, outputs or secrets.
 Append last in a transaction: other appenders wait until the transaction ends.
@@ -137,7 +138,7 @@ def _verify(rows: Iterable[Row], parse: Callable[[Row], LedgerEntry], expect: He
             entry = parse(row)
         except (ValueError, Unusable) as error:
             findings.append(str(error) if isinstance(error, Unusable) else f"line {number}: {error}")
-            head = Head(head.seq + 1, "")  # "": unknown, so the next entry's prev_hash is not compared with it
+            head = Head(head.seq + 1, "")  # an unknown hash, with which no prev_hash is compared
             continue
         findings += _chain_errors(entry, head)
         head = entry.head  # with the stored hash, not the computed one, so that one change gives one finding

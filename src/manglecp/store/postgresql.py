@@ -146,7 +146,7 @@ class PostgresDatabase:
         while True:
             with self._pool_lock:
                 if self._closed:
-                    raise self._psycopg.InterfaceError("the database is closed")  # used after close(): a bug
+                    raise self._psycopg.InterfaceError("the database is closed")  # a bug: a use after close()
                 connection = self._idle.pop() if self._idle else None
             was_idle = connection is not None
             try:

@@ -162,7 +162,7 @@ class Registry:
     def with_skill(
         self, tx: Transaction, identity: str, skill: str | None, now_ms: int, latest_ms: int, limit: int
     ) -> list[str]:
-        """Return the macro ids of offers to this identity that refer to the skill (to any, if None), newest first.
+        """Return the macro ids of offers to this identity that refer to the skill (None: to any skill), newest first.
 
         The validity of these offers begins at ``latest_ms`` or earlier, and ends after ``now_ms``.
         """
@@ -187,7 +187,7 @@ class Registry:
         lapsed_rows = tx.execute(_DELETE_LAPSED, (now_ms, batch)).fetchall()
         checked_rows = tx.execute(_NEXT_TO_CHECK, (now_ms + CHECK_MS, now_ms, batch)).fetchall()
         _delete_unused_documents(tx, [*lapsed_rows, *checked_rows])
-        if batch in (len(lapsed_rows), len(checked_rows)):  # a full batch: more rows may be due
+        if batch in (len(lapsed_rows), len(checked_rows)):  # more rows may be due after a full batch
             return OfferSweep(len(lapsed_rows), 0, 0, more=True)
         excess = tx.execute("SELECT count(*) FROM registry").fetchone()[0] - max_entries
         to_evict = min(excess, batch - len(lapsed_rows))

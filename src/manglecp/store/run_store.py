@@ -173,7 +173,7 @@ class RunSweep(NamedTuple):
 class _Ownership(NamedTuple):
     cancel_requested: bool
     now_ms: int
-    revision: int  # after the change
+    revision: int  # the revision after the change
 
 
 class RunStore:
@@ -199,10 +199,10 @@ class RunStore:
             args = self._seal(values.args, "runs", run_id, "args")
             tx.execute(_INSERT_VALUES, (run_id, new.admission, plan, args))
             return
-        earlier = None if new.request_key is None else self.by_key(tx, new.identity, new.request_key)
-        if earlier is None:
+        earlier_run = None if new.request_key is None else self.by_key(tx, new.identity, new.request_key)
+        if earlier_run is None:
             raise NotOpen(f"there is a run {run_id} already")
-        raise KeyTaken(earlier.run_id, earlier.request_digest)
+        raise KeyTaken(earlier_run.run_id, earlier_run.request_digest)
 
     def take_over(
         self,
@@ -214,7 +214,7 @@ class RunStore:
         run_id: str | None = None,
         on_poisoned: OnPoisoned | None = None,
     ) -> OwnedRun | None:
-        """Take over a run of these packs (or ``run_id``) whose ownership has lapsed; return None if there is none.
+        """Take over a run of these packs (or ``run_id``) whose ownership has lapsed; return None without such a run.
 
         Steps that were under way become ``unknown``. A run that was taken over more than ``max_takeovers`` times
         without progress is parked as poisoned instead. ``claim_ms``: how long the ownership lasts without a heartbeat.
@@ -225,7 +225,7 @@ class RunStore:
         unreadable: dict[str, Unusable] = {}
         while True:
             query, values = _lapsed_query(pack_digests, run_id, unreadable)
-            # Usually no run has lapsed; find that out without blocking writers.
+            # Usually no run has lapsed, which a read transaction finds out without blocking writers.
             with self._database.read_transaction() as tx:
                 if tx.execute(query, (tx.now_ms(), *values)).fetchone() is None:
                     break
@@ -303,7 +303,7 @@ class RunStore:
 
         Return and raise as :meth:`record_starts` does; also :class:`.NotOpen` for a call that is not under way.
         """
-        # One revision for all ends together, and one for each settled step, whose ``seq`` it becomes.
+        # One revision for all ends together, and one for each settled step, which becomes the ``seq`` of the step.
         progress = any(end.state == StepState.DONE for end in ends)
         ownership = self._confirm_ownership(tx, run_id, fence, changes=len(settled) + 1, progress=progress, slots=slots)
         for end in ends:
@@ -319,7 +319,7 @@ class RunStore:
         return ownership.cancel_requested
 
     def record_failures(self, tx: Transaction, run_id: str, failures: bytes) -> None:
-        """Record why calls of a run failed, for operators; it is kept as long as ended runs are."""
+        """Record why calls of a run failed, for operators; the text is kept as long as ended runs are."""
         tx.execute(_PUT_FAILURES, (run_id, tx.now_ms(), self._seals.seal(failures, "run_failures", run_id)))
 
     def failures(self, tx: Transaction, run_id: str) -> bytes | None:
@@ -370,9 +370,9 @@ class RunStore:
         Until the transaction ends no other process can take the run over. ``changes`` is added to the revision;
         ``progress`` resets the number of takeovers; ``slots`` are replaced unless None.
         """
-        sealed = self._seal(slots, "runs", run_id, "slots")
+        sealed_slots = self._seal(slots, "runs", run_id, "slots")
         statement = _CONFIRM_OWNERSHIP.format(now=NOW[tx.dialect])
-        row = tx.execute(statement, (changes, 0 if progress else 1, sealed, run_id, fence)).fetchone()
+        row = tx.execute(statement, (changes, 0 if progress else 1, sealed_slots, run_id, fence)).fetchone()
         if row is None:
             raise Fenced(run_id, fence)
         cancel, now_ms, revision = row
@@ -401,7 +401,7 @@ class RunStore:
     def _end(
         self, tx: Transaction, run_id: str, state: RunState, code: str | None, answer: bytes | None, now_ms: int
     ) -> None:
-        # _END_RUN uses the first of the two for a run without a request key, the second for a run with one.
+        # When the answer expires, without and with a request key: _END_RUN selects one of the two times.
         answer_until: tuple[int | None, int | None] = (None, None)
         if answer is not None:
             answer_until = (now_ms + self._retention.other_answers_ms, now_ms + self._retention.keyed_answers_ms)
@@ -477,7 +477,7 @@ class RunStore:
         return self._unseal(row[0], "runs", run_id, "answer")
 
     def kept(self, tx: Transaction, identity: str, run_id: str, name: str) -> bytes | None:
-        """Return a value that a run kept for later runs; None if it kept no such value, or has another identity."""
+        """Return a value that a run kept for later runs; None if the run has no such value, or another identity."""
         row = tx.execute(_SELECT_KEPT_VALUE, (run_id, name, identity)).fetchone()
         return None if row is None else self._seals.unseal(row[0], "run_kept", run_id, name)
 
@@ -552,8 +552,8 @@ def _lapsed_query(
     if excluded:
         condition += f" AND run_id NOT IN ({', '.join('?' * len(excluded))})"
     query = _SELECT_LAPSED.format(digests=", ".join("?" * len(pack_digests)), condition=condition)
-    wanted = () if run_id is None else (run_id,)
-    return query, (*pack_digests, *wanted, *excluded)
+    run_parameter = () if run_id is None else (run_id,)
+    return query, (*pack_digests, *run_parameter, *excluded)
 
 
 def _find_in_doubt(tx: Transaction, run_id: str) -> tuple[int, StepKind] | None:

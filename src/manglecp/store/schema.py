@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from manglecp.store.database import Dialect, Transaction
 from manglecp.store.errors import Unusable
 
-REVISION: Final = 8  # increment it with every change of a table
+REVISION: Final = 8  # to be incremented with every change of a table
 
 
 class ByDialect(NamedTuple):
@@ -110,5 +110,5 @@ def _check_revision(revision: int, *, name: str) -> None:
         raise Unusable(
             f"{name} was written by an older manglecp (store revision {revision}, this one has {REVISION}) and is not "
             "converted. Export what you need with the manglecp that wrote it (ledger export, issue export), then move "
-            "the file or drop the schema `manglecp` away, and start with a new store."
+            "the file away, or drop the schema `manglecp`, and start with a new store."
         )

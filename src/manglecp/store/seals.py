@@ -56,20 +56,20 @@ class Seals:
 
     def unseal(self, sealed: bytes, *place: str) -> bytes:
         """Return a value that was sealed for this place. Raises :class:`Unusable` for any other bytes, place or key."""
-        where = "/".join(place)
+        place_text = "/".join(place)
         form, content = sealed[:1], sealed[1:]
         if form not in (_PLAIN, _ENCRYPTED):
-            raise Unusable(f"{where} is damaged: it is not a sealed value")
+            raise Unusable(f"{place_text} is damaged: it is not a sealed value")
         if self._cipher is None:
             if form == _ENCRYPTED:
-                raise Unusable(f"{where} is sealed; configure the store key that it was sealed with")
+                raise Unusable(f"{place_text} is sealed; configure the store key that it was sealed with")
             return content
         if form == _PLAIN:
             raise Unusable(
-                f"{where} was stored without a key, and this store has one. "
+                f"{place_text} was stored without a key, and this store has one. "
                 "Remove the key, finish or abandon the runs that began without it, and configure it again."
             )
-        return self._decrypt(content, where, canonical(place))
+        return self._decrypt(content, place_text, canonical(place))
 
     def _decrypt(self, sealed: bytes, where: str, authenticated: bytes) -> bytes:
         from cryptography.exceptions import InvalidTag

@@ -41,7 +41,7 @@ class SqliteDatabase:
         self._patience = patience
         self._synchronous = synchronous
         self._write_lock = threading.RLock()
-        self._readers_lock = threading.Lock()  # its own, so that a read does not wait for a write transaction
+        self._readers_lock = threading.Lock()  # not the write lock: a read does not wait for a write transaction
         self._idle_readers: list[sqlite3.Connection] = []
         self._closed = False
         if isinstance(path, Path):

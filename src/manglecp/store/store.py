@@ -95,7 +95,7 @@ def open_database(
 
 
 def state_directory() -> Path:
-    """Return the directory of this user's stores and secrets; create it if it is missing."""
+    """Return the directory of this user's stores and secrets; create a missing one."""
     if configured := os.environ.get("MANGLECP_STATE_DIR"):
         folder = Path(configured)
     elif base := os.environ.get("XDG_STATE_HOME"):

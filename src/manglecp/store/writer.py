@@ -167,15 +167,15 @@ class _BatchThread:
     def _serve(self) -> None:
         while (task := self._batches.get()) is not None:
             self._run(*task)
-            del task  # frees its jobs now: the next batch may come much later
+            del task  # frees the jobs of the batch: the next batch may come much later
 
     def _deliver(self, loop: asyncio.AbstractEventLoop, batch: Sequence[_Job], results: Sequence[Any]) -> None:
         for job, result in zip(batch, results, strict=True):
             if job.future.done():
                 continue
-            if isinstance(result, StopIteration):  # set_exception() does not accept it
+            if isinstance(result, StopIteration):  # set_exception() refuses StopIteration
                 result = RuntimeError("a job raised StopIteration")
-            if isinstance(result, BaseException):  # the job raised it: jobs never return exceptions
+            if isinstance(result, BaseException):  # raised by the job: jobs never return exceptions
                 job.future.set_exception(result)
             else:
                 job.future.set_result(result)

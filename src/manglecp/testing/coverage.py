@@ -1,6 +1,6 @@
 """Rule coverage: which rules of a pack fired during a test session, and which never did.
 
-A copy of the domain takes its place; the base of the copy (the compiled program) records every evaluation. Facts
+A copy of the domain replaces the domain; the base of the copy (the compiled program) records every evaluation. Facts
 and the rules of the kernel are not recorded.
 """
 
@@ -17,7 +17,7 @@ from manglecp.mangle.explain import rule_ref
 
 @dataclass(slots=True)
 class RuleRecord:
-    """Whether a rule ever fired. ``missing`` are the unmatched premises of the evaluation that had the fewest."""
+    """Whether a rule ever fired. ``missing`` are the unmatched premises of the evaluation with the fewest of them."""
 
     place: str  # file and line
     text: str

@@ -71,7 +71,7 @@ class GeneratedFacts:
         """Run the generators again, and return the new domain. Raises :class:`manglecp.toolhost.passes.PassError`."""
         for name in self.generators.names:
             result = self.generators.run_pass(name)
-            self.domain = self.domain.changed(result.added, result.removed, result.version)
+            self.domain = self.domain.with_facts(result.added, result.removed, result.version)
             self.generators.commit(result)
         return self.domain
 
@@ -110,7 +110,7 @@ class Pack(AbstractContextManager["Pack"]):
     def with_actions(self, **functions: Function) -> Pack:
         """Return the pack with these functions in place of the actions with the same names.
 
-        A function takes the parameters of the action by name, and returns its output. Leases, schemas and policy of the
+        A function takes the parameters of the action by name, and returns the output. Leases, schemas and policy of the
         action still apply.
         """
         return replace(self, functions={**self.functions, **check_functions(self.domain.pack, functions)})
@@ -125,21 +125,21 @@ class Pack(AbstractContextManager["Pack"]):
     def refresh_facts(self) -> Pack:
         """Run the fact generators again, and return the pack with their facts.
 
-        The new pack shares the store and the hosts of this pack, whose invocations use the new facts as well.
+        The new pack shares the store and the hosts of this pack. Invocations of this pack use the new facts as well.
         """
         if self.source is None:
             return self
         refreshed_pack = replace(self, domain=self.source.update())
-        if "invoker" in vars(self):  # the cached property was used
+        if "invoker" in vars(self):  # only if an invoker was created
             self.invoker.renew(refreshed_pack.domain)
             vars(refreshed_pack)["invoker"] = self.invoker
         return refreshed_pack
 
     def fresh(self) -> Pack:
-        """Return the pack with a store and hosts of its own; close it separately."""
-        fresh = replace(self, hosts=ExitStack())
-        close_at_exit(fresh.hosts)
-        return fresh
+        """Return the pack with a store and hosts of its own, to be closed separately."""
+        fresh_pack = replace(self, hosts=ExitStack())
+        close_at_exit(fresh_pack.hosts)
+        return fresh_pack
 
     def intent(
         self,
@@ -184,7 +184,7 @@ class Pack(AbstractContextManager["Pack"]):
     ) -> Decision:
         """Decide about a call: ``verdict`` is ``allow``, ``ask`` or ``deny``. Raises :class:`manglecp.testing.Refused`.
 
-        ``public_reasons`` are the reasons that the caller would receive, ``reasons`` those that an operator would. With
+        ``public_reasons`` are the reasons that the caller would receive, ``reasons`` the reasons for operators. With
         ``intent``, the tool has to be proven for that intent.
         """
         now_ns = instant(now)

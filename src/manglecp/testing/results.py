@@ -141,8 +141,8 @@ class Run:
             if suggested_intent.name == intent and {**suggested_params, **params} == suggested_params:
                 return suggested_intent
             other_lines.append(f"  {suggested_intent.name} {suggested_params or ''}")
-        expected = f"{intent} with {params}" if params else intent
-        lines = [f"{self.tool} suggests no {expected}", *(other_lines or ["  it suggests no intent"])]
+        expected_text = f"{intent} with {params}" if params else intent
+        lines = [f"{self.tool} suggests no {expected_text}", *(other_lines or ["  it suggests no intent"])]
         raise AssertionError(join_lines(lines))
 
     def follow(self, intent: str, *, facts: Iterable[Fact] = (), now: Now = None) -> Answer:

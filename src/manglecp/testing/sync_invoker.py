@@ -52,7 +52,7 @@ class ActionCall:
 
 
 def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[str, Function]:
-    """Return the functions by action name. Raises ``ValueError`` or ``TypeError`` if one cannot replace its action."""
+    """Return the functions by action name. Raises ``ValueError`` or ``TypeError`` for an unsuitable function."""
     for name, function in functions.items():
         action = pack.actions.get(name)
         if action is None:
@@ -61,7 +61,7 @@ def check_functions(pack: Pack, functions: Mapping[str, Function]) -> Mapping[st
         required_names = action.input_schema.get("required", ())
         try:
             signature = inspect.signature(function)
-            for names in (params, required_names):  # accepts all parameters, requires no optional one
+            for names in (params, required_names):  # a call with all parameters, and one without the optional ones
                 signature.bind(**dict.fromkeys(names))
         except TypeError as error:
             raise TypeError(f"{name} takes {', '.join(params) or 'nothing'}; the function: {error}") from None
@@ -74,21 +74,21 @@ class FunctionDispatcher:
     def __init__(self, pack: Pack, functions: Mapping[str, Function], start_hosts: Callable[[], Awaitable[Dispatcher]]):
         self._actions = {action.aid: action for action in pack.actions.values()}
         self._functions = functions  # the functions, by action name
-        self._start_hosts = start_hosts  # returns the same dispatcher at each call
+        self._start_hosts = start_hosts  # every call returns the same dispatcher
         self._hosts: Dispatcher | None = None
         self.calls: list[ActionCall] = []  # calls of runs, and failed calls of previews, in the order of their ends
 
     async def call(self, aid: str, **options: Any) -> ActionResult | DispatchError:
-        """Call the function of an action, or a host if it has none; ``aid`` is the id of the action."""
+        """Call the function of an action, or a host if the action has no function; ``aid`` is the id of the action."""
         action = self._actions[aid]
         if action.name in self._functions:
             result = await self._call_function(action, self._functions[action.name], options)
         else:
             self._hosts = await self._start_hosts()
             result = await self._hosts.call(aid, **options)
-        arguments = msgspec.json.decode(options["input_json"])  # decoded again: the function may have changed its copy
+        arguments = msgspec.json.decode(options["input_json"])  # the function may have changed its arguments
         if isinstance(result, ActionResult):
-            if not options["call_id"].startswith(PREVIEW_CALL):  # a preview is for the approver, before the run
+            if not options["call_id"].startswith(PREVIEW_CALL):  # a preview belongs to the approval, not to the run
                 self.calls.append(ActionCall(action.name, arguments, msgspec.json.decode(result.output_json)))
         else:
             self.calls.append(ActionCall(action.name, arguments, error=result["detail"]))
@@ -108,7 +108,7 @@ class FunctionDispatcher:
         timeouts = [seconds for seconds in (options.get("timeout"), action.timeout) if seconds is not None]
         try:
             async with asyncio.timeout(min(timeouts, default=None)):
-                # In a thread: a function may block, and may itself invoke tools of the pack.
+                # In a thread, because a function may block, and may itself invoke tools of the pack.
                 output = await asyncio.to_thread(function, **msgspec.json.decode(options["input_json"]))
                 output = await output if inspect.isawaitable(output) else output
             return ActionResult(action.aid, msgspec.json.encode(output).decode(), dict(options["slots"]))

@@ -1,8 +1,8 @@
 """The HTTP transport: the manifest is fetched from its well-known address, and each request is one POST.
 
 The size of a response is limited while it arrives, and a compressed response is refused. Closing the connection cancels
-a request, except the invocation of a run with an idempotency key: this is cancelled by a message, if the server
-supports that.
+a request, except the invocation of a run with an idempotency key: such an invocation is cancelled by a message, if the
+server supports that.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class HttpTransport:
         return self._client is not None and self._endpoints is not None
 
     async def connect(self, on_manifest: session.OnManifest) -> messages.Manifest:  # noqa: ARG002 - HTTP sends no later one
-        """Return the manifest, from the cache if the server responds that it has not changed."""
+        """Return the manifest, from the cache if the server responds that the cached one is current."""
         if self._client is None:
             self._client = httpx.AsyncClient(
                 headers=_HEADERS,
@@ -170,7 +170,7 @@ class HttpTransport:
                 raise ConnectionLost(f"the connection failed: {type(error).__name__}") from None
             except (httpx.InvalidURL, UnicodeError):
                 raise RequestRefused("bad_address", "the server refers to an invalid address") from None
-            except RuntimeError as error:  # close() was called meanwhile
+            except RuntimeError as error:  # close() was called during the request
                 raise ConnectionLost("the connection was closed") from error
             if not response.has_redirect_location:
                 return response, data, url
@@ -199,7 +199,7 @@ class HttpTransport:
                 return session.decode_message(data, self._max_bytes)
             with suppress(ClientError):
                 return session.decode_message(data, self._max_bytes)
-        if status == 429:  # from a proxy: the server would have sent a message
+        if status == 429:  # the status comes from a proxy: a server would have sent a message
             seconds = response.headers.get("retry-after", "")
             delay_ms = int(seconds) * 1_000 if seconds.isdecimal() and len(seconds) < 10 else None
             payload = messages.ErrorPayload(

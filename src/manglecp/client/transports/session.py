@@ -1,8 +1,8 @@
 """The interface of transports, the base class of those with a session, and the checks of addresses.
 
 In a session, responses arrive in any order and are matched by id. Messages with an unknown id are dropped: the request
-may have been cancelled. A message that cannot be decoded ends the connection, because it is unknown which request
-waits for it.
+may have been cancelled. A message that cannot be decoded ends the connection, because the client does not know which
+request waits for that message.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_RESPONSE_BYTES: Final = 1 << 24
 _CANCEL_SECONDS: Final = 5.0  # time limit for sending a cancel message
 _TLS_SCHEMES: Final = frozenset({"https", "wss"})
 _DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-_MAX_SHOWN_LENGTH: Final = 200  # of an address in a message
+_MAX_SHOWN_LENGTH: Final = 200  # characters of an address in a message
 _log = logging.getLogger(__name__)
 
 
@@ -146,7 +146,7 @@ class SessionTransport(ABC):
         self._connect_seconds = connect_seconds
         self._on_manifest: OnManifest | None = None
         self._first_manifest: asyncio.Future[messages.Manifest] | None = None  # requests are sent after it
-        self._end_error: ClientError | None = ConnectionLost("there is no connection")  # None while connected
+        self._end_error: ClientError | None = ConnectionLost("there is no connection")  # None during a connection
         self._pending: dict[str, _PendingRequest] = {}  # by request id
         self._reader: asyncio.Task[None] | None = None
         self._cancel_sender = CancelSender()
@@ -290,7 +290,7 @@ def check_address(url: str, schemes: Collection[str], *, insecure: bool) -> str:
 def resolve_address(
     base: str, address: str, schemes: Collection[str], *, hosts: Collection[str], insecure: bool
 ) -> str:
-    """Return the URL of an address that the server sent, relative to ``base``, the URL of its message.
+    """Return the URL of an address that the server sent, relative to ``base``, the URL of the message with the address.
 
     Raises :class:`RequestRefused` for a host that is neither that of ``base`` nor in ``hosts``, or without TLS.
     """
@@ -298,7 +298,7 @@ def resolve_address(
     old, new = _split(base), _split(url)
     if old.scheme in _TLS_SCHEMES and new.scheme not in _TLS_SCHEMES:
         raise RequestRefused("insecure", f"the server refers from {old.scheme} to {new.scheme}")
-    is_same_server = origin(url)[1:] == origin(base)[1:]  # host and port
+    is_same_server = origin(url)[1:] == origin(base)[1:]  # the same host and port
     if not is_same_server and new.hostname not in hosts and not _is_tls_upgrade(old, new):
         raise RequestRefused(
             "other_host", f"the server refers to another host, {display_address(url)}; list it in hosts to allow it"
@@ -309,19 +309,19 @@ def resolve_address(
 def unreachable_message(url: str, error: Exception) -> str:
     """Return a message that describes why there is no connection."""
     _, host, port = origin(url)
-    where = f"{truncate(host, 100)}:{port}"
+    address = f"{truncate(host, 100)}:{port}"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return f"the certificate of {where} is not valid: {truncate(cause.verify_message, 200)}"
+            return f"the certificate of {address} is not valid: {truncate(cause.verify_message, 200)}"
         if isinstance(cause, ssl.SSLError):
-            return f"the TLS handshake with {where} failed; does the server use TLS?"
+            return f"the TLS handshake with {address} failed; does the server use TLS?"
         if isinstance(cause, socket.gaierror):
             return f"there is no host {truncate(host, 100)}"
         if isinstance(cause, ConnectionRefusedError):
-            return f"{where} refuses connections: is the server running, and is that its port?"
+            return f"{address} refuses connections: is the server running, and is that its port?"
         cause = cause.__cause__ or cause.__context__
-    return f"the connection to {where} failed: {type(error).__name__}"
+    return f"the connection to {address} failed: {type(error).__name__}"
 
 
 def origin(url: str) -> tuple[str, str, int]:
@@ -331,7 +331,7 @@ def origin(url: str) -> tuple[str, str, int]:
 
 
 def _is_tls_upgrade(old: SplitResult, new: SplitResult) -> bool:
-    """Return whether the address changes from the default port without TLS to that with TLS, on the same host."""
+    """Return whether the address changes from the default port without TLS to the one with TLS, on the same host."""
     is_upgrade = old.scheme not in _TLS_SCHEMES and new.scheme in _TLS_SCHEMES
     return is_upgrade and old.hostname == new.hostname and old.port in (None, 80) and new.port in (None, 443)
 
@@ -339,7 +339,7 @@ def _is_tls_upgrade(old: SplitResult, new: SplitResult) -> bool:
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        _ = parts.port, parts.hostname  # raise ValueError now, not at a later use
+        _ = parts.port, parts.hostname  # these properties raise ValueError for an invalid port or host
     except ValueError:
         raise RequestRefused("bad_address", f"{display_address(url)} is not an address") from None
     return parts

@@ -146,7 +146,7 @@ async def _stop_reading(task: asyncio.Task[None]) -> None:
 
 
 def _signal(process: asyncio.subprocess.Process, signal_number: signal.Signals) -> None:
-    """Signal the process group of the server, unless the server has exited: the group id may then be reused."""
+    """Signal the process group of the server, unless the server has exited: then another group may have the same id."""
     if process.returncode is not None:
         return
     with suppress(ProcessLookupError, PermissionError):

@@ -25,7 +25,7 @@ from manglecp.mangle import ParseError
 class FileLimits:
     """Inclusive limits. ``bytes`` and ``errors`` are per file, ``facts`` for all files together."""
 
-    bytes: int = 1 << 30  # unpacked
+    bytes: int = 1 << 30  # of the unpacked file
     facts: int = 20_000_000
     line: int = 1 << 20  # characters, in formats with one record per line
     errors: int = 20
@@ -75,11 +75,11 @@ def read_bytes(path: Path, limits: FileLimits, name: str, sha256: str | None = N
     ``name`` is used in messages; ``sha256`` is the hash that the file must have.
     """
     try:
-        opened = path.open("rb") if sha256 is None else _open_hashed(path, limits, name, sha256)
-        with opened as raw:
+        stream = path.open("rb") if sha256 is None else _open_hashed(path, limits, name, sha256)
+        with stream as raw:
             if path.suffix == ".gz":
-                with gzip.open(raw) as packed:
-                    data = packed.read(limits.bytes + 1)
+                with gzip.open(raw) as unpacked:
+                    data = unpacked.read(limits.bytes + 1)
             else:
                 data = raw.read(limits.bytes + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -94,7 +94,7 @@ def _open_hashed(path: Path, limits: FileLimits, name: str, sha256: str) -> Bina
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123  # pathlib cannot open a descriptor
         is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        data = file.read(limits.bytes + 1) if is_regular else b""  # refused below: b"" has another hash
+        data = file.read(limits.bytes + 1) if is_regular else b""  # b"" has another hash, and so is refused below
     if len(data) > limits.bytes:
         refuse_file(name, f"more than {limits.bytes:,} bytes", SPLIT_FIX)
     if hashlib.sha256(data).hexdigest() != sha256:

@@ -1,4 +1,4 @@
-"""Reads fact files by suffix. The errors of all files are reported together; if there is one, no fact is returned."""
+"""Reads fact files by suffix. The errors of all files are reported together; after an error no fact is returned."""
 
 from __future__ import annotations
 

@@ -121,14 +121,14 @@ def _schema(predicate: str, names: list[str], by_arity: Mapping[int, wire.Schema
     schema = by_arity.get(len(names))
     if schema is not None and (schema.arg_names is None or set(names) == set(schema.arg_names)):
         return schema
-    declared = schema or next(iter(by_arity.values()))  # for the message: any arity, if none has as many columns
+    declared = schema or next(iter(by_arity.values()))  # if no arity has as many columns, the message is about any
     if declared.arg_names is None:
         counts = " or ".join(map(str, sorted(by_arity)))
         raise wire.Fault(f"{predicate} takes {counts} columns, not {len(names)}")
     fix = f"the first row names the columns: {','.join(declared.arg_names)}"
-    missing = [name for name in declared.arg_names if name not in names]
-    if missing:
-        raise wire.Fault(f"{predicate} needs the column {', '.join(map(quote, missing))}", fix)
+    missing_columns = [name for name in declared.arg_names if name not in names]
+    if missing_columns:
+        raise wire.Fault(f"{predicate} needs the column {', '.join(map(quote, missing_columns))}", fix)
     unknown = [name for name in names if name not in declared.arg_names]
     raise wire.Fault(f"{predicate} has no argument {', '.join(map(quote, unknown))}", fix)
 

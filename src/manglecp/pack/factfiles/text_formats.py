@@ -27,8 +27,8 @@ def read_jsonl(source: Source, schemas: Schemas, limits: FileLimits, check_bound
             if not line.isspace():
                 facts.append(read_fact(decode(line.encode()), schemas, check=check_bounds))
         except Fault as fault:
-            where = f"{fault.path}: " if fault.steps else ""
-            problems.add_line(f"{where}{fault.message}", number, fault.fix)
+            location = f"{fault.path}: " if fault.steps else ""
+            problems.add_line(f"{location}{fault.message}", number, fault.fix)
         if len(facts) > limits.facts:
             problems.add_line(f"more than {limits.facts:,} facts", number, SPLIT_FIX)
             problems.raise_all()
@@ -64,7 +64,7 @@ def _check_facts(text: FactText, schemas: Schemas, problems: FileErrors, *, chec
         except Fault as fault:
             _report(problems, text, index, fault)
         else:
-            # Further facts are valid if bounds are not checked, or if no value of these types can be out of bounds.
+            # Facts with this signature are valid if bounds are not checked, or if these types cannot be out of bounds.
             if not check_bounds or all(shape.admits_whole_kinds for shape in schema.shapes):
                 valid.add(signature)
 
@@ -96,9 +96,10 @@ def read_simplecolumn(source: Source, schemas: Schemas, limits: FileLimits, chec
 class _SimpleColumnReader:
     """A reader of simplecolumn, a format of other Mangle implementations (language reference, section 10.4).
 
-    The first line is the number of predicates; as many lines ``name arity count`` follow; then the arguments, predicate
-    by predicate and column by column, one constant per line, as Mangle writes it. A name may be percent-encoded. Floats
-    without a fraction are written like integers, so an integer is read as a float where ``/float64`` is declared.
+    The first line is the number of predicates. A line ``name arity count`` for each predicate follows, and then the
+    arguments: predicate by predicate, column by column, one Mangle constant per line. A name may be percent-encoded.
+    Floats without a fraction are written like integers, so an integer is read as a float where ``/float64`` is
+    declared.
     """
 
     def __init__(self, source: Source, limits: FileLimits, check_bounds: bool) -> None:
@@ -121,7 +122,7 @@ class _SimpleColumnReader:
         (predicate_count,) = self._take(1)
         if _COUNT.fullmatch(predicate_count) is None or int(predicate_count) > MAX_PREDICATES:
             message = f"{quote(predicate_count)} is not a number of predicates"
-            self._refuse(message, "a simplecolumn file starts with one")
+            self._refuse(message, "a simplecolumn file starts with this number")
         entries = [self._entry(self._take(1)[0], schemas) for _ in range(int(predicate_count))]
         self.problems.raise_if_any()
         if sum(count for _, count in entries) > self.limits.facts:
@@ -173,7 +174,7 @@ class _SimpleColumnReader:
         return read
 
     def _take(self, count: int) -> list[str]:
-        """Return the next ``count`` lines. Raises :class:`ParseError` if there are fewer, or if one is too long."""
+        """Return the next ``count`` lines. Raises :class:`ParseError` for missing lines, and for a line too long."""
         texts = list(islice(self.lines, count))
         self.lines_read += len(texts)
         if len(texts) < count:

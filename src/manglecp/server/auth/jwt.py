@@ -39,7 +39,7 @@ _LEEWAY_SECONDS: Final = 30  # tolerated difference between the clocks of issuer
 _FRESH_SECONDS: Final = 300.0  # age after which keys are fetched again in the background
 _OLD_SECONDS: Final = 3_600.0  # age after which tokens wait for the fetch
 _FETCH_INTERVAL_SECONDS: Final = 30.0
-_FETCH_TIMEOUT_SECONDS: Final = 5.0  # without a further part of the response
+_FETCH_TIMEOUT_SECONDS: Final = 5.0  # the longest pause between two parts of a response
 _WAIT_SECONDS: Final = 10.0
 """The time limit for a whole fetch: a response that arrives in small parts never reaches the time-out above."""
 _MAX_KEYS_BYTES: Final = 1 << 20

@@ -34,7 +34,7 @@ class TokenEditor:
     """Edits one file. A method that raises :class:`TokensError` leaves the file unchanged."""
 
     def __init__(self, file: Path) -> None:
-        self._path = file.resolve()  # a link is kept, and its target replaced
+        self._path = file.resolve()  # a symbolic link stays: its target is replaced
 
     def entries(self) -> list[dict[str, Any]]:
         """Return the entries as they are in the file."""
@@ -48,8 +48,8 @@ class TokenEditor:
             f'sha256 = "{hashlib.sha256(token.encode()).hexdigest()}"',
             f"identity = {json.dumps(identity, ensure_ascii=False)}",
         ]
-        if granted := sorted(set(permissions)):
-            lines.append(f"permissions = {json.dumps(granted, ensure_ascii=False)}")
+        if permission_names := sorted(set(permissions)):
+            lines.append(f"permissions = {json.dumps(permission_names, ensure_ascii=False)}")
         if expires is not None:
             lines.append(f"expires = {expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
         with self._locked():
@@ -70,8 +70,8 @@ class TokenEditor:
             if not indices:
                 names = ", ".join(sorted({entry["identity"] for entry in entries}))
                 raise TokensError(f"{self._path.name} has no token of {name}" + (f", only of {names}" if names else ""))
-            others = [entry for index, entry in enumerate(entries) if index not in indices]
-            self._replace(_remove_entries(text, indices), others)
+            remaining = [entry for index, entry in enumerate(entries) if index not in indices]
+            self._replace(_remove_entries(text, indices), remaining)
         return [entries[index] for index in indices]
 
     @contextmanager

@@ -90,7 +90,7 @@ class TokensFile:
         return any(token.identity.name == name for token in self._tokens)
 
     def current(self, identity: Identity) -> Identity:
-        """Return the identity with the rights that its token has now: none if the token is not valid any more."""
+        """Return the identity with the rights that its token has now: no rights if the token is not valid any more."""
         self._reload_if_due()
         tokens = (token for token in self._tokens if token.identity.credential == identity.credential)
         token = next(tokens, None)
@@ -103,7 +103,7 @@ class TokensFile:
         self._reload_if_due()
         digest = hashlib.sha256(credential.encode("utf-8", "surrogatepass")).digest()
         match: _Token | None = None
-        for token in self._tokens:  # also after a match, so that the time does not reveal which token matches
+        for token in self._tokens:  # the loop continues after a match: its time does not reveal which token matches
             if hmac.compare_digest(token.digest, digest):
                 match = token
         if match is None or scheme not in (match.scheme, "bearer"):  # an API key is a bearer token, too (SEC-12)
@@ -172,18 +172,18 @@ def parse_tokens(name: str, text: str) -> tuple[_Token, ...]:
     return tokens
 
 
-def _parse_token(entry: _Entry, where: str) -> _Token:
+def _parse_token(entry: _Entry, location: str) -> _Token:
     if not _HASH.fullmatch(entry.sha256):
-        raise TokensError(f"{where}: sha256 must have 64 hexadecimal digits in lower case")
+        raise TokensError(f"{location}: sha256 must have 64 hexadecimal digits in lower case")
     for key in ("identity", "trust"):
         if not _NAME.fullmatch(name := getattr(entry, key)) or name in _RESERVED:
             names = ", ".join(sorted(_RESERVED))
-            raise TokensError(f"{where}: {key} must be a name of at most 128 characters, other than {names}")
+            raise TokensError(f"{location}: {key} must be a name of at most 128 characters, other than {names}")
     if not all(map(_NAME.fullmatch, entry.permissions)):
-        raise TokensError(f"{where}: permissions must be a list of names")
+        raise TokensError(f"{location}: permissions must be a list of names")
     effects = sorted(entry.auto_confirm_effects)
     if unknown := [name for name in effects if name not in SIDE_EFFECTS and not name.startswith("x-")]:
-        raise TokensError(f"{where}: {unknown[0]} is not an effect; effects are {', '.join(SIDE_EFFECTS)}")
+        raise TokensError(f"{location}: {unknown[0]} is not an effect; effects are {', '.join(SIDE_EFFECTS)}")
     expires = entry.expires
     if expires is not None and expires.tzinfo is None:
         expires = expires.replace(tzinfo=UTC)
