@@ -511,19 +511,22 @@ def test_externals_and_generators_have_egress(tmp_path: Path, echo: _Echo) -> No
     )
     generator = PLUGIN[: PLUGIN.index("@action")].replace("action", "facts") + (
         f'@facts("heard", egress=["127.0.0.1:{echo.port}"])\n'
-        f'def hear():\n    """Hear."""\n    yield "heard", answer({echo.port})\n'
+        f'def hear():\n    """Hear."""\n    yield "heard", answer({echo.port})\n\n\n'
+        '@facts("overheard", egress=["b.test:443"])\n'
+        "def overhear():\n    try:\n        heard = answer({echo.port})\n    except OSError:\n        heard = 'nothing'\n"
+        '    yield "overheard", heard\n'.replace("{echo.port}", str(echo.port))
     )
     (tmp_path / "externals.py").write_text(source)
     (tmp_path / "facts.py").write_text(generator)
     (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "a.mg").write_text("Decl heard(Text) bound [/string].\nheard_it(T) :- heard(T).\n")
+    (tmp_path / "rules" / "a.mg").write_text("Decl heard(Text) bound [/string].\nDecl overheard(Text) bound [/string].\n")
     pack = read_pack(tmp_path)
-    assert set(pack.egress) == {"ask", "hear"}
+    assert set(pack.egress) == {"ask", "hear", "overhear"}
     with serve_externals(pack, size=1) as predicates:
         assert predicates["ask"].answer([(echo.port,)]) == [[("hello",)]]
         with pytest.raises(Exception, match="external predicate fail failed"):
             predicates["fail"].answer([(echo.port,)])
     with serve_facts(pack, cache=False) as generators:
         assert generators is not None
-        (fact,) = generators.begin(Program.load(pack.sources).predicates)
-        assert str(fact) == 'heard("hello")'
+        found = generators.begin(Program.load(pack.sources).predicates)
+        assert sorted(map(str, found)) == ['heard("hello")', 'overheard("nothing")'], "each has its own destinations"
