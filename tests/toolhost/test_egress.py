@@ -382,6 +382,7 @@ class _Echo(threading.Thread):
         self.server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.server.getsockname()[1]
         self.open = 0
+        self.heard: list[bytes] = []
         self.start()
 
     def run(self) -> None:
@@ -396,6 +397,7 @@ class _Echo(threading.Thread):
         self.open += 1
         with connection:
             while data := connection.recv(99):
+                self.heard.append(data)
                 connection.sendall(data)
         self.open -= 1
 
@@ -498,6 +500,33 @@ def test_a_process_that_a_call_leaves_behind_loses_its_connections(tmp_path: Pat
     command = HostCommand.for_plugin(plain.argv[5], os.environ, sandbox="spawn", egress=egress, policy=policy)
     with nothing_left():
         asyncio.run(main())
+
+
+LIFESPAN = """
+
+@lifespan
+def session():
+    with socket.create_connection(("127.0.0.1", PORT), timeout=60) as kept:
+        kept.sendall(b"login")
+        kept.recv(99)
+        yield
+        kept.sendall(b"logout")
+        kept.recv(99)
+    answer(PORT)
+"""
+
+
+@pytest.mark.no_cover
+def test_the_end_of_a_lifespan_connects_as_its_start_does(tmp_path: Path, echo: _Echo) -> None:
+    async def main() -> None:
+        async with pool_of(command) as pool:
+            assert isinstance(await pool.call(call_of("ask", port=echo.port)), ActionResult)
+
+    command = _command(tmp_path, echo.port)
+    source = PLUGIN.replace("import action", "import action, lifespan") + LIFESPAN.replace("PORT", str(echo.port))
+    (tmp_path / "plugin.py").write_text(source)
+    asyncio.run(main())
+    assert echo.heard == [b"login", b"hello", b"logout", b"hello"]
 
 
 @pytest.mark.no_cover
