@@ -1,7 +1,7 @@
 """Redaction by value: replaces secret values in texts and JSON documents by ``[secret NAME]``.
 
 A value, or a line of it, is found as it is and as the usual encoders write it: JSON (also in JSON), ``repr``, URL and
-base64 (also inside a longer base64 text). This prevents accidents, not malice: code that has a value can encode it in
+base64 (also inside a longer base64 text), and in lower case. This prevents accidents, not malice: code that has a value can encode it in
 ways that are not found.
 """
 
@@ -41,9 +41,7 @@ class Redactor:
     def add(self, value: SecretValue) -> None:
         with self._lock:
             self._values.add(value)
-            forms = {
-                form: f"[secret {each.name}]" for each in self._values for form in _escape(_escape(_encode(each.text)))
-            }
+            forms = {form: f"[secret {each.name}]" for each in self._values for form in _forms(each.text)}
             self._escaped_forms = tuple(_escape(forms))
             self._forms = dict(sorted(forms.items(), key=lambda item: -len(item[0])))
 
@@ -97,7 +95,7 @@ def _encode(text: str) -> Iterator[str]:
     data = text.encode()
     yield from (line for line in text.splitlines() if len(line) >= MIN_LENGTH)
     yield from (repr(text)[1:-1], ascii(text)[1:-1], repr(data)[2:-1])
-    yield from (text, quote(text), quote(text, safe=""), quote_plus(text))
+    yield from (text, quote(text), quote(text, safe=""), quote_plus(text), text.lower())  # as in the name of a host
     for offset, start in ((0, 0), (1, 2), (2, 3)):  # bytes before the value; characters that depend on these bytes
         end = -1 if (offset + len(data)) % 3 else None  # the last character depends on the byte after the value
         for encode in (b64encode, urlsafe_b64encode):
