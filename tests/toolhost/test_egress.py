@@ -529,6 +529,40 @@ def test_the_end_of_a_lifespan_connects_as_its_start_does(tmp_path: Path, echo: 
     assert echo.heard == [b"login", b"hello", b"logout", b"hello"]
 
 
+RESOLVING = """
+import asyncio, socket
+from manglecp import action
+
+
+started = []
+
+
+@action(effects=["none"], concurrency=2)
+async def resolve(host: str, calls: int) -> None:
+    started.append(host)
+    while len(started) < calls:
+        await asyncio.sleep(0.01)
+    await asyncio.get_running_loop().getaddrinfo(host, 80)
+"""
+
+
+@pytest.mark.no_cover
+def test_an_error_names_no_destinations_of_concurrent_calls(tmp_path: Path) -> None:
+    require("strict")
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(RESOLVING)
+
+    async def main() -> None:
+        async with pool_of(HostCommand.for_plugin(str(plugin), os.environ, concurrency=2)) as pool:
+            both = [pool.call(call_of("resolve", host=host, calls=2)) for host in ("one.test", "two.test")]
+            for answer in await asyncio.gather(*both):
+                assert "declare" not in str(answer["detail"])
+            alone: Any = await pool.call(call_of("resolve", host="one.test", calls=3))
+            assert "to connect to one.test:80, declare" in alone["detail"]
+
+    asyncio.run(main())
+
+
 @pytest.mark.no_cover
 def test_externals_and_generators_have_egress(tmp_path: Path, echo: _Echo) -> None:
     require("strict")
