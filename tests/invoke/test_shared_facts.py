@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from manglecp.intent import Identity
-from manglecp.invoke import PUSH_FACTS, PackOptions, PackRuntime, SharedFacts
+from manglecp.invoke import PUSH_FACTS, PackOptions, PackRuntime, SharedFacts, shared_facts
 from manglecp.pack import SandboxPolicy
 from manglecp.store import Store, open_store
 from manglecp.store.sqlite import SqliteTransaction
@@ -189,6 +189,18 @@ async def test_polled_facts_are_as_old_as_the_poll(tmp_path: Path, monkeypatch: 
         monkeypatch.undo()
         confirmed_ms, now_ms = confirmed_and_now()
         assert now_ms - confirmed_ms >= 3_600_000
+    store.close()
+
+
+async def test_a_generator_that_hangs_does_not_keep_a_server_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_facts, "FIRST_POLLS_SECONDS", 0.1)
+    hanging = GENERATOR.replace("    yield", "    import time; time.sleep(3600)\n    yield")
+    options, store = write(tmp_path, **{"facts.py": hanging, "pack.toml": POLLED}), open_store(tmp_path / "store.db")
+    async with opened(options, store) as runtime:
+        assert list(runtime.facts._polls) == ["right"], "it has not ended"
+        assert [fact.args[0] for fact in runtime.invoker.domain.stale_facts(time.time_ns())] == ["left", "right"]
     store.close()
 
 

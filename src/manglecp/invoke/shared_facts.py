@@ -37,6 +37,7 @@ from manglecp.wire.messages import FactsResult
 PUSH_FACTS: Final = "push_facts"
 """The permission to push facts of every source; ``push_facts:NAME`` is the one for a single source."""
 SYNC_SECONDS: Final = 0.25
+FIRST_POLLS_SECONDS: Final = 10.0  # how long a server waits for them before it begins to serve
 _MAX_ATTEMPTS: Final = 20  # to store a version while other processes store versions of other sources
 _MAX_BACKOFF: Final = 60.0  # seconds after failed polls, unless ``every`` is longer
 Lines: TypeAlias = Mapping[bytes, Fact]
@@ -125,7 +126,7 @@ class SharedFacts:
         task = asyncio.create_task(run())
         try:
             if first_polls:
-                await asyncio.wait(first_polls)
+                await asyncio.wait(first_polls, timeout=FIRST_POLLS_SECONDS)
                 await loop.run_in_executor(ticks, self.sync)
             yield
         finally:
