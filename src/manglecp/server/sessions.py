@@ -314,7 +314,8 @@ class Session:
                 if isinstance(message, messages.FactsMessage):
                     pushed = message.payload
                     facts = pushed.facts if pushed.text is None else pushed.text
-                    facts_result = await asyncio.to_thread(push_facts, revision, identity, pushed.source, facts)
+                    async with self._core.pushing:
+                        facts_result = await asyncio.to_thread(push_facts, revision, identity, pushed.source, facts)
                     return Reply(encode(messages.FactsResponse(id=message.id, payload=facts_result)))
                 approvals = revision.invoker.approvals
                 result = await asyncio.to_thread(handle_approval, approvals, identity, message.payload)
