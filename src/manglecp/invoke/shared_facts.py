@@ -376,6 +376,8 @@ class _SourceReader:
 
     def read(self, facts: str | list[Any]) -> frozenset[Fact]:
         """Return pushed facts. Raises :class:`WireError` with all violations."""
+        if isinstance(facts, str) and not facts.strip():  # a program before a pipe may have failed
+            raise WireError("invalid_facts", "The text is empty; push [] to state that there are no facts")
         if not isinstance(facts, str):
             found = self._profile.read(facts, time.time_ns(), limit=self._max_facts)
         else:
