@@ -556,7 +556,8 @@ def test_an_error_names_no_destinations_of_concurrent_calls(tmp_path: Path) -> N
         async with pool_of(HostCommand.for_plugin(str(plugin), os.environ, concurrency=2)) as pool:
             both = [pool.call(call_of("resolve", host=host, calls=2)) for host in ("one.test", "two.test")]
             for answer in await asyncio.gather(*both):
-                assert "declare" not in str(answer["detail"])
+                assert "gaierror" in str(answer)
+                assert "declare" not in str(answer)
             alone: Any = await pool.call(call_of("resolve", host="one.test", calls=3))
             assert "to connect to one.test:80, declare" in alone["detail"]
 
@@ -576,13 +577,14 @@ def test_externals_and_generators_have_egress(tmp_path: Path, echo: _Echo) -> No
         f'@facts("heard", egress=["127.0.0.1:{echo.port}"])\n'
         f'def hear():\n    """Hear."""\n    yield "heard", answer({echo.port})\n\n\n'
         '@facts("overheard", egress=["b.test:443"])\n'
-        "def overhear():\n    try:\n        heard = answer({echo.port})\n    except OSError:\n        heard = 'nothing'\n"
-        '    yield "overheard", heard\n'.replace("{echo.port}", str(echo.port))
+        "def overhear():\n    try:\n"
+        f'        yield "overheard", answer({echo.port})\n    except OSError:\n        yield "overheard", "nothing"\n'
     )
     (tmp_path / "externals.py").write_text(source)
     (tmp_path / "facts.py").write_text(generator)
     (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "a.mg").write_text("Decl heard(Text) bound [/string].\nDecl overheard(Text) bound [/string].\n")
+    rules = "Decl heard(Text) bound [/string].\nDecl overheard(Text) bound [/string].\n"
+    (tmp_path / "rules" / "a.mg").write_text(rules)
     pack = read_pack(tmp_path)
     assert set(pack.egress) == {"ask", "hear", "overhear"}
     with serve_externals(pack, size=1) as predicates:

@@ -24,7 +24,10 @@ from manglecp.toolhost.passes import PassError
 from tests.toolhost.dispatch.hosts import command, error, nothing_left
 from tests.toolhost.sandbox.confined import require
 
-HEAD = "import gc, os, urllib.request\nfrom typing import Annotated\nfrom manglecp import Secret, action, external, facts\n"
+HEAD = (
+    "import gc, os, urllib.request\nfrom typing import Annotated\n"
+    "from manglecp import Secret, action, external, facts\n"
+)
 ACTIONS = (
     HEAD
     + '''

@@ -1,8 +1,8 @@
 """Redaction by value: replaces secret values in texts and JSON documents by ``[secret NAME]``.
 
-A value, or a line of it, is found as it is and as the usual encoders write it: JSON (also in JSON), ``repr``, URL and
-base64 (also inside a longer base64 text), and in lower case. This prevents accidents, not malice: code that has a value can encode it in
-ways that are not found.
+A value, or a line of it, is found as it is, in lower case, and as the usual encoders write it: JSON (also in JSON),
+``repr``, URL and base64 (also inside a longer base64 text). This prevents accidents, not malice: code that has a value
+can encode it in ways that are not found.
 """
 
 from __future__ import annotations

@@ -148,7 +148,8 @@ class SharedFacts:
         Raises :class:`WireError` without a change, and :class:`StoreError`.
         """
         if not {PUSH_FACTS, f"{PUSH_FACTS}:{source}"} & identity.permissions:
-            raise WireError("auth_insufficient", f"The permission {PUSH_FACTS} or {PUSH_FACTS}:{source[:64]} is missing")
+            message = f"The permission {PUSH_FACTS} or {PUSH_FACTS}:{source[:64]} is missing"
+            raise WireError("auth_insufficient", message)
         settings = self._sources.get(source)
         if settings is None or not settings.push:
             known = [name for name, each in self._sources.items() if each.push]
