@@ -329,6 +329,26 @@ def test_each_direction_ends_by_itself_and_a_slow_reader_slows_the_sender() -> N
                     assert len(client.makefile("rb").read()) == sent
 
 
+def test_what_a_call_has_sent_does_not_wait_for_the_next_call() -> None:
+    is_open, closing = threading.Event(), threading.Lock()
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as host:
+        accepted, _ = listener.accept()
+        connection = broker._Connection(accepted)
+        with accepted:
+            host.sendall(b"during the call")
+            wait_until(lambda: len(accepted.recv(99, socket.MSG_PEEK)) == 15)
+            connection.count_sent()
+            host.sendall(b"after the call")
+            assert connection.receive(is_open, closing) == b"during the call"
+            received: list[bytes] = []
+            thread = threading.Thread(target=lambda: received.append(connection.receive(is_open, closing)))
+            thread.start()
+            assert received == []
+            is_open.set()
+            thread.join()
+            assert received == [b"after the call"]
+
+
 @OPEN_LISTENERS
 def test_idle_connections_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker, "IDLE_SECONDS", 1)
