@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 
 from manglecp.base.redaction import MIN_LENGTH, Redactor, SecretValue
 
-TOKEN = "ghp_0123456789abcdefghij"
-AWKWARD = "a\"b\\c\n/é?+ '=end"
+TOKEN = "ghp_0123456789AbcdEfghij"
+AWKWARD = "a\"b\\c\n/é?+ '=END"
 
 
 def redactor(*values: SecretValue) -> Redactor:
@@ -29,6 +29,7 @@ def redactor(*values: SecretValue) -> Redactor:
     "encode",
     [
         str,
+        str.lower,
         repr,
         ascii,
         json.dumps,

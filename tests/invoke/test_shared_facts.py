@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -11,9 +13,10 @@ from typing import Any
 import pytest
 
 from manglecp.intent import Identity
-from manglecp.invoke import PUSH_FACTS, PackOptions, PackRuntime, SharedFacts
+from manglecp.invoke import PUSH_FACTS, PackOptions, PackRuntime, SharedFacts, shared_facts
 from manglecp.pack import SandboxPolicy
 from manglecp.store import Store, open_store
+from manglecp.store.sqlite import SqliteTransaction
 from manglecp.wire import WireError
 from tests.invoke.conftest import pytest_pyfunc_call
 
@@ -142,6 +145,63 @@ async def test_a_result_without_a_lease_is_refused(tmp_path: Path) -> None:
             row = plain.fact_sources.list(tx, "pack")["right"]
         assert (row.version, row.digest, row.owner) == (1, "changed", "other")
     plain.close()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_the_age_of_facts_does_not_depend_on_the_clock_of_a_server(
+    hours: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged = SETTINGS.replace("[facts.right]", 'stale_after = "10m"\n[facts.right]')
+    store, now_ns = open_store(tmp_path / "store.db"), time.time_ns
+    async with opened(write(tmp_path, **{"pack.toml": aged}), store) as runtime:
+        monkeypatch.setattr(SqliteTransaction, "now_ms", lambda _: now_ns() // 1_000_000)  # that of a database server
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns() + hours * 3_600_000_000_000)
+        runtime.facts.push("left", numbers("left", 2), WHO)
+        runtime.facts.push("right", [], WHO)
+
+        def stale(minutes: int) -> list[Any]:
+            facts = runtime.invoker.domain.stale_facts(time.time_ns() + minutes * 60_000_000_000)
+            return [fact.args[0] for fact in facts]
+
+        assert [stale(minutes) for minutes in (0, 5, 11)] == [[], [], ["left"]]
+    store.close()
+
+
+async def test_polled_facts_are_as_old_as_the_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = write(tmp_path, **{"facts.py": GENERATOR, "pack.toml": POLLED})
+    store = open_store(tmp_path / "store.db")
+
+    def confirmed_and_now() -> tuple[int, int]:
+        with store.read_transaction() as tx:
+            return store.fact_sources.list(tx, "pack")["right"].confirmed_ms, tx.now_ms()
+
+    async with opened(options, store) as runtime:
+        monotonic = time.monotonic
+        run_pass = runtime.facts._generators.run_pass
+
+        def suspended(name: str) -> Any:
+            result = run_pass(name)
+            monkeypatch.setattr(time, "monotonic", lambda: monotonic() + 3_600)  # then the process is stopped
+            return result
+
+        runtime.facts._generators.run_pass = suspended
+        await asyncio.to_thread(runtime.facts._poll, "right")
+        monkeypatch.undo()
+        confirmed_ms, now_ms = confirmed_and_now()
+        assert now_ms - confirmed_ms >= 3_600_000
+    store.close()
+
+
+async def test_a_generator_that_hangs_does_not_keep_a_server_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_facts, "FIRST_POLLS_SECONDS", 0.1)
+    hanging = GENERATOR.replace("    yield", "    import time; time.sleep(3600)\n    yield")
+    options, store = write(tmp_path, **{"facts.py": hanging, "pack.toml": POLLED}), open_store(tmp_path / "store.db")
+    async with opened(options, store) as runtime:
+        assert list(runtime.facts._polls) == ["right"], "it has not ended"
+        assert [fact.args[0] for fact in runtime.invoker.domain.stale_facts(time.time_ns())] == ["left", "right"]
+    store.close()
 
 
 def test_pauses_grow_with_jitter() -> None:

@@ -206,6 +206,10 @@ def approvals(request: str, operation: str, approval: str | None = None) -> dict
     return _message("x-approval_request", request, {"operation": operation, "approval": approval})
 
 
+def facts(request: str) -> dict[str, Any]:
+    return _message("x-facts_request", request, {"source": "s", "facts": []})
+
+
 def cancel(request: str) -> dict[str, Any]:
     return _message("cancel", None, {"request_id": request})
 

@@ -279,6 +279,7 @@ def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
         refused([{"pred": "frozen", "args": ["x"]}], 400, "arity_mismatch")
         refused([{"pred": "frozen", "args": ["x", n]} for n in range(6)], 400, "too_many_facts")
         refused(b'frozen("x").', 400, "invalid_facts", **{"content-type": "text/plain"})
+        assert "push []" in refused(b" \n", 400, "invalid_facts", **{"content-type": "text/plain"})["message"]
         refused(b'healthy("x").', 400, "invalid_facts", **{"content-type": "text/plain"})
         refused([{"pred": "disclosure_upgrade", "args": ["x"]}], 400, "invalid_facts")
         refused({"facts": []}, 400, "malformed_message")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from manglecp.intent import ANONYMOUS, Identity
+from manglecp.server import sessions
 from manglecp.server.config import ServerSettings
 from manglecp.server.pending import PendingRequest, Reply
 from manglecp.wire import receive
-from manglecp.wire.messages import InvokeRequest, ProgressPayload
-from tests.server.desk import PATIENCE, Tokens, cancel, desk, encoded, intent, invoke, plain_pack
+from manglecp.wire.messages import FactsResult, InvokeRequest, ProgressPayload
+from tests.server.desk import PATIENCE, Tokens, cancel, desk, encoded, facts, intent, invoke, plain_pack
 from tests.server.slow import slow_evaluations
 
 
@@ -377,3 +379,25 @@ async def test_a_client_that_says_nothing_more_still_gets_its_answers(monkeypatc
             gate.open.set()
             await asyncio.wait_for(draining, PATIENCE)
             assert {one["id"] for one in client.sent if terminal(one)} == {"a", "b"}
+
+
+async def test_pushes_that_wait_for_another_leave_the_threads_to_other_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    release, running = threading.Event(), []
+
+    def push(_revision: Any, _identity: Identity, source: str, _facts: Any) -> FactsResult:
+        running.append(source)
+        release.wait(PATIENCE)
+        return FactsResult(source=source, version=1, digest="", facts=0, added=0, removed=0, changed=True)
+
+    monkeypatch.setattr(sessions, "push_facts", push)
+    async with desk() as d:
+        pushes = [asyncio.create_task(d.post(facts(f"f-{n}"))) for n in range(40)]  # more than there are threads
+        async with asyncio.timeout(PATIENCE):
+            while not running:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(running.append, "other")
+        assert len(running) == 2
+        release.set()
+        assert {answer["type"] for answer, _ in await asyncio.gather(*pushes)} == {"x-facts_response"}

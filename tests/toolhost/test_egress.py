@@ -329,6 +329,26 @@ def test_each_direction_ends_by_itself_and_a_slow_reader_slows_the_sender() -> N
                     assert len(client.makefile("rb").read()) == sent
 
 
+def test_what_a_call_has_sent_does_not_wait_for_the_next_call() -> None:
+    is_open, closing = threading.Event(), threading.Lock()
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as host:
+        accepted, _ = listener.accept()
+        connection = broker._Connection(accepted)
+        with accepted:
+            host.sendall(b"during the call")
+            wait_until(lambda: len(accepted.recv(99, socket.MSG_PEEK)) == 15)
+            connection.count_sent()
+            host.sendall(b"after the call")
+            assert connection.receive(is_open, closing) == b"during the call"
+            received: list[bytes] = []
+            thread = threading.Thread(target=lambda: received.append(connection.receive(is_open, closing)))
+            thread.start()
+            assert received == []
+            is_open.set()
+            thread.join()
+            assert received == [b"after the call"]
+
+
 @OPEN_LISTENERS
 def test_idle_connections_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker, "IDLE_SECONDS", 1)
@@ -382,6 +402,7 @@ class _Echo(threading.Thread):
         self.server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.server.getsockname()[1]
         self.open = 0
+        self.heard: list[bytes] = []
         self.start()
 
     def run(self) -> None:
@@ -396,6 +417,7 @@ class _Echo(threading.Thread):
         self.open += 1
         with connection:
             while data := connection.recv(99):
+                self.heard.append(data)
                 connection.sendall(data)
         self.open -= 1
 
@@ -500,6 +522,68 @@ def test_a_process_that_a_call_leaves_behind_loses_its_connections(tmp_path: Pat
         asyncio.run(main())
 
 
+LIFESPAN = """
+
+@lifespan
+def session():
+    with socket.create_connection(("127.0.0.1", PORT), timeout=60) as kept:
+        kept.sendall(b"login")
+        kept.recv(99)
+        yield
+        kept.sendall(b"logout")
+        kept.recv(99)
+    answer(PORT)
+"""
+
+
+@pytest.mark.no_cover
+def test_the_end_of_a_lifespan_connects_as_its_start_does(tmp_path: Path, echo: _Echo) -> None:
+    async def main() -> None:
+        async with pool_of(command) as pool:
+            assert isinstance(await pool.call(call_of("ask", port=echo.port)), ActionResult)
+
+    command = _command(tmp_path, echo.port)
+    source = PLUGIN.replace("import action", "import action, lifespan") + LIFESPAN.replace("PORT", str(echo.port))
+    (tmp_path / "plugin.py").write_text(source)
+    asyncio.run(main())
+    assert echo.heard == [b"login", b"hello", b"logout", b"hello"]
+
+
+RESOLVING = """
+import asyncio, socket
+from manglecp import action
+
+
+started = []
+
+
+@action(effects=["none"], concurrency=2)
+async def resolve(host: str, calls: int) -> None:
+    started.append(host)
+    while len(started) < calls:
+        await asyncio.sleep(0.01)
+    await asyncio.get_running_loop().getaddrinfo(host, 80)
+"""
+
+
+@pytest.mark.no_cover
+def test_an_error_names_no_destinations_of_concurrent_calls(tmp_path: Path) -> None:
+    require("strict")
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(RESOLVING)
+
+    async def main() -> None:
+        async with pool_of(HostCommand.for_plugin(str(plugin), os.environ, concurrency=2)) as pool:
+            both = [pool.call(call_of("resolve", host=host, calls=2)) for host in ("one.test", "two.test")]
+            for answer in await asyncio.gather(*both):
+                assert "gaierror" in str(answer)
+                assert "declare" not in str(answer)
+            alone: Any = await pool.call(call_of("resolve", host="one.test", calls=3))
+            assert "to connect to one.test:80, declare" in alone["detail"]
+
+    asyncio.run(main())
+
+
 @pytest.mark.no_cover
 def test_externals_and_generators_have_egress(tmp_path: Path, echo: _Echo) -> None:
     require("strict")
@@ -511,19 +595,23 @@ def test_externals_and_generators_have_egress(tmp_path: Path, echo: _Echo) -> No
     )
     generator = PLUGIN[: PLUGIN.index("@action")].replace("action", "facts") + (
         f'@facts("heard", egress=["127.0.0.1:{echo.port}"])\n'
-        f'def hear():\n    """Hear."""\n    yield "heard", answer({echo.port})\n'
+        f'def hear():\n    """Hear."""\n    yield "heard", answer({echo.port})\n\n\n'
+        '@facts("overheard", egress=["b.test:443"])\n'
+        "def overhear():\n    try:\n"
+        f'        yield "overheard", answer({echo.port})\n    except OSError:\n        yield "overheard", "nothing"\n'
     )
     (tmp_path / "externals.py").write_text(source)
     (tmp_path / "facts.py").write_text(generator)
     (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "a.mg").write_text("Decl heard(Text) bound [/string].\nheard_it(T) :- heard(T).\n")
+    rules = "Decl heard(Text) bound [/string].\nDecl overheard(Text) bound [/string].\n"
+    (tmp_path / "rules" / "a.mg").write_text(rules)
     pack = read_pack(tmp_path)
-    assert set(pack.egress) == {"ask", "hear"}
+    assert set(pack.egress) == {"ask", "hear", "overhear"}
     with serve_externals(pack, size=1) as predicates:
         assert predicates["ask"].answer([(echo.port,)]) == [[("hello",)]]
         with pytest.raises(Exception, match="external predicate fail failed"):
             predicates["fail"].answer([(echo.port,)])
     with serve_facts(pack, cache=False) as generators:
         assert generators is not None
-        (fact,) = generators.begin(Program.load(pack.sources).predicates)
-        assert str(fact) == 'heard("hello")'
+        found = generators.begin(Program.load(pack.sources).predicates)
+        assert sorted(map(str, found)) == ['heard("hello")', 'overheard("nothing")'], "each has its own destinations"

@@ -24,7 +24,10 @@ from manglecp.toolhost.passes import PassError
 from tests.toolhost.dispatch.hosts import command, error, nothing_left
 from tests.toolhost.sandbox.confined import require
 
-HEAD = "import gc, os\nfrom typing import Annotated\nfrom manglecp import Secret, action, external, facts\n"
+HEAD = (
+    "import gc, os, urllib.request\nfrom typing import Annotated\n"
+    "from manglecp import Secret, action, external, facts\n"
+)
 ACTIONS = (
     HEAD
     + '''
@@ -78,6 +81,11 @@ def peek(pids: list[int]) -> list[str]:
             except OSError:
                 continue
     return found
+
+
+@action(effects=["network"], egress=["api.test:443"], mutates=False)
+def reach(a: A, url: str) -> str:
+    return urllib.request.urlopen(url.format(a)).read().decode()
 
 
 @action(effects=["none"])
@@ -180,6 +188,19 @@ def test_a_host_that_has_received_many_values_is_replaced(pack: Pack, tmp_path: 
                 await asyncio.sleep(0.05)
 
     serving(pack, work, secrets)
+
+
+def test_the_error_that_names_a_destination_has_no_value(pack: Pack, tmp_path: Path) -> None:
+    require("strict")
+
+    async def work(call: Callable[..., Awaitable[Any]]) -> None:
+        as_user = await call("reach", url="http://{}@other.test/")
+        assert 'egress=["other.test:80", …]' in as_user["detail"]
+        as_label = await call("reach", url="http://{}.other.test/")
+        assert 'egress=["[secret A].other.test:80", …]' in as_label["detail"]
+        assert "abcdef" not in json.dumps([as_user, as_label]).lower()
+
+    serving(pack, work, files(tmp_path, A="ghp_AbCdEf0123456789"))
 
 
 @pytest.mark.parametrize(("how", "pad"), [("stderr", 0), ("stderr", 8_180), ("protocol", 0), ("protocol", 195)])

@@ -1,8 +1,8 @@
 """Redaction by value: replaces secret values in texts and JSON documents by ``[secret NAME]``.
 
-A value, and each line of a value, is found as plain text and in the usual encodings: JSON (also inside JSON), ``repr``,
-URL and base64 (also inside a longer base64 text). Redaction prevents accidents, not malice: code that has a value can
-encode the value in a form that is not found.
+A value, and each line of a value, is found as plain text, in lower case, and in the usual encodings: JSON (also inside
+JSON), ``repr``, URL and base64 (also inside a longer base64 text). Redaction prevents accidents, not malice: code that
+has a value can encode the value in a form that is not found.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _encode(text: str) -> Iterator[str]:
     data = text.encode()
     yield from (line for line in text.splitlines() if len(line) >= MIN_LENGTH)
     yield from (repr(text)[1:-1], ascii(text)[1:-1], repr(data)[2:-1])
-    yield from (text, quote(text), quote(text, safe=""), quote_plus(text))
+    yield from (text, quote(text), quote(text, safe=""), quote_plus(text), text.lower())  # as in the name of a host
     for offset, start in ((0, 0), (1, 2), (2, 3)):  # bytes before the value, and characters that depend on them
         end = -1 if (offset + len(data)) % 3 else None  # the last character depends on the byte after the value
         for encode in (b64encode, urlsafe_b64encode):

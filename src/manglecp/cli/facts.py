@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -109,10 +108,10 @@ def list_(as_json: bool, location: str | None, store_key: bytes | None) -> None:
     AGE is the time since the last push or successful poll; ERROR is the error of the last poll.
     """
     with open_existing_store(location, store_key) as store, store.read_transaction() as tx:
+        now_ms = tx.now_ms()
         stored_sources = [
             (pack, row) for pack in store.fact_sources.packs(tx) for row in store.fact_sources.list(tx, pack).values()
         ]
-    now_ms = time.time_ns() // 1_000_000
     rows = [
         (
             *(pack, row.source, str(row.version), str(row.facts)),

@@ -37,6 +37,7 @@ from manglecp.wire.messages import FactsResult
 PUSH_FACTS: Final = "push_facts"
 """The permission to push facts of every source; ``push_facts:NAME`` is the one for a single source."""
 SYNC_SECONDS: Final = 0.25
+FIRST_POLLS_SECONDS: Final = 10.0  # how long a server waits for the first polls before it begins to serve
 _MAX_ATTEMPTS: Final = 20  # attempts to store a version while other processes store versions of other sources
 _MAX_BACKOFF: Final = 60.0  # seconds after failed polls, unless ``every`` is longer
 Lines: TypeAlias = Mapping[bytes, Fact]
@@ -86,6 +87,7 @@ class SharedFacts:
         self._polls: dict[str, float] = {}  # the polls under way, and when their lease was last renewed
         self._errors: dict[str, str] = {}  # by source: the error of the last poll
         self._reported: dict[str, str] = {}
+        self._clock_ahead_ns = 0  # this machine's clock against that of the store, when the store was last read
         self._lock = threading.Lock()
 
     def load(self, domain: Domain) -> Domain:
@@ -124,7 +126,7 @@ class SharedFacts:
         task = asyncio.create_task(run())
         try:
             if first_polls:
-                await asyncio.wait(first_polls)
+                await asyncio.wait(first_polls, timeout=FIRST_POLLS_SECONDS)
                 await loop.run_in_executor(ticks, self.sync)
             yield
         finally:
@@ -146,7 +148,8 @@ class SharedFacts:
         Raises :class:`WireError` without a change, and :class:`StoreError`.
         """
         if not {PUSH_FACTS, f"{PUSH_FACTS}:{source}"} & identity.permissions:
-            raise WireError("auth_insufficient", f"The permission {PUSH_FACTS} or {PUSH_FACTS}:{source} is missing")
+            message = f"The permission {PUSH_FACTS} or {PUSH_FACTS}:{source[:64]} is missing"
+            raise WireError("auth_insufficient", message)
         settings = self._sources.get(source)
         if settings is None or not settings.push:
             names = [name for name, each in self._sources.items() if each.push]
@@ -180,6 +183,7 @@ class SharedFacts:
     def _list(self) -> dict[str, StoredSource]:
         with self._store.read_transaction() as tx:
             rows = self._stored.list(tx, self._pack)
+            self._clock_ahead_ns = time.time_ns() - tx.now_ms() * 1_000_000
         return {name: row for name, row in rows.items() if name in self._sources}
 
     def _apply(self, domain: Domain) -> Domain:
@@ -221,11 +225,14 @@ class SharedFacts:
             if name in self._unusable:
                 self._freshness.forget(name)
             elif name in domain.sources and row.version == domain.sources[name].version:
-                self._freshness.confirm(name, row.version, row.confirmed_ms * 1_000_000)
+                self._freshness.confirm(name, row.version, row.confirmed_ms * 1_000_000 + self._clock_ahead_ns)
 
     # --- publication -------------------------------------------------------------------------------------------------
 
-    def _publish(self, name: str, facts: frozenset[Fact], principal: str, owner: str | None = None) -> FactsResult:
+    def _publish(
+        self, name: str, facts: frozenset[Fact], principal: str, owner: str | None = None, began: float | None = None
+    ) -> FactsResult:
+        """Store the facts of a push, or those that ``owner`` has polled since ``began``, on the monotonic clock."""
         lines = self._readers[name].encode(facts)
         content = b"\n".join(lines)
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
@@ -245,8 +252,8 @@ class SharedFacts:
                 is_new = not rows[name].version or rows[name].digest != digest
                 if is_new:
                     self._stored.put(tx, self._pack, name, content, digest, len(facts), principal)
-                else:
-                    self._stored.confirm(tx, self._pack, name)
+                age_ms = 0 if began is None else round((time.monotonic() - began) * 1_000)
+                self._stored.confirm(tx, self._pack, name, age_ms)
                 row = self._stored.list(tx, self._pack)[name]
                 counts = {"facts": len(facts), "added": len(added), "removed": len(removed)}
                 result = FactsResult(source=name, version=row.version, digest=digest, changed=is_new, **counts)
@@ -282,10 +289,10 @@ class SharedFacts:
         with self._lock:
             ageing = [name for name, since in self._polls.items() if now - since > self._lease_ms / 3_000]
             idle = [name for name, source in self._sources.items() if not source.push and name not in self._polls]
-        wall_ms = time.time() * 1_000 + 1_000  # a second of tolerance: claim() tests by the clock of the database
+        now_ms = (time.time_ns() - self._clock_ahead_ns) / 1_000_000
         owned = {name for name in idle if rows[name].owner == self._owner}
-        free = [name for name in idle if name in owned or rows[name].lease_until_ms <= wall_ms]
-        due = [name for name in free if rows[name].due_ms <= wall_ms]
+        free = [name for name in idle if name in owned or rows[name].lease_until_ms <= now_ms]
+        due = [name for name in free if rows[name].due_ms <= now_ms]
         if not ageing and not due:
             return []
         with self._store.write_transaction() as tx:
@@ -300,13 +307,14 @@ class SharedFacts:
         """Make a pass of a generator, store its facts, and schedule the next pass."""
         assert self._generators is not None
         error = None
+        began = time.monotonic()
         try:
             result = self._generators.run_pass(name)
             self._generators.commit(result)
             facts = frozenset(self._generators.facts(name))
             if len(facts) > (limit := self._sources[name].max_facts):
                 raise PassError(name, f"{len(facts):,} facts, and facts.{name}.max_facts is {limit:,}")
-            self._publish(name, facts, f"facts.py {name}", self._owner)
+            self._publish(name, facts, f"facts.py {name}", self._owner, began)
         except PassError as failure:
             error = failure.message
         except WireError as refusal:
@@ -370,6 +378,8 @@ class _SourceReader:
 
     def read(self, facts: str | list[Any]) -> frozenset[Fact]:
         """Return pushed facts. Raises :class:`WireError` with all violations."""
+        if isinstance(facts, str) and not facts.strip():  # a program before a pipe may have failed
+            raise WireError("invalid_facts", "The text is empty; push [] to state that there are no facts")
         if not isinstance(facts, str):
             found = self._profile.read(facts, time.time_ns(), limit=self._max_facts)
         else:

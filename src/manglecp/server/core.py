@@ -102,6 +102,8 @@ class Core:
         self.clock = clock
         self.decoder = ThreadPoolExecutor(1, thread_name_prefix="manglecp-decoder")
         """Decodes long messages, one at a time."""
+        self.pushing = asyncio.Lock()
+        """Held during a push of facts: further pushes wait without a thread, which other requests need."""
         self._observers = tuple(observers)
         self._manifests: dict[bool, tuple[Any, ManifestDocument]] = {}
         """The cached manifests with HTTP endpoints (True) and without (False), each with the state it describes."""

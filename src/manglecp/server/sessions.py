@@ -314,7 +314,8 @@ class Session:
                 if isinstance(message, messages.FactsMessage):
                     push = message.payload
                     facts = push.facts if push.text is None else push.text
-                    facts_result = await asyncio.to_thread(push_facts, revision, identity, push.source, facts)
+                    async with self._core.pushing:
+                        facts_result = await asyncio.to_thread(push_facts, revision, identity, push.source, facts)
                     return Reply(encode(messages.FactsResponse(id=message.id, payload=facts_result)))
                 approvals = revision.invoker.approvals
                 result = await asyncio.to_thread(handle_approval, approvals, identity, message.payload)

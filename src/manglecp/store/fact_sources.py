@@ -80,19 +80,20 @@ class FactSources:
     def put(
         self, tx: Transaction, pack: str, source: str, content: bytes, digest: str, facts: int, principal: str
     ) -> None:
-        """Replace the facts of a source with the next version."""
+        """Replace the facts of a source with the next version, which is then to be confirmed."""
         sealed_content = self._seals.seal(zlib.compress(content, 1), "fact_source", pack, source)
         tx.execute(_PUT_CONTENT, (pack, source, sealed_content))
-        now_ms = tx.now_ms()
         tx.execute(
-            "UPDATE fact_source SET version = version + 1, digest = ?, facts = ?, principal = ?, changed_ms = ?,"
-            f" confirmed_ms = ? WHERE {_PLACE}",
-            (digest, facts, principal, now_ms, now_ms, pack, source),
+            "UPDATE fact_source SET version = version + 1, digest = ?, facts = ?, principal = ?,"
+            f" changed_ms = {NOW[tx.dialect]} WHERE {_PLACE}",
+            (digest, facts, principal, pack, source),
         )
 
-    def confirm(self, tx: Transaction, pack: str, source: str) -> None:
-        """Record that the stored facts of a source were provided again, unchanged."""
-        tx.execute(f"UPDATE fact_source SET confirmed_ms = {NOW[tx.dialect]} WHERE {_PLACE}", (pack, source))
+    def confirm(self, tx: Transaction, pack: str, source: str, age_ms: int) -> None:
+        """Record that the facts of a source were provided ``age_ms`` ago, again or for the first time."""
+        tx.execute(
+            f"UPDATE fact_source SET confirmed_ms = {NOW[tx.dialect]} - ? WHERE {_PLACE}", (age_ms, pack, source)
+        )
 
     def claim(self, tx: Transaction, pack: str, source: str, owner: str, lease_ms: int) -> bool:
         """Claim a source; return False if the source is not due, or if another process owns it."""

@@ -16,7 +16,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -69,12 +68,9 @@ def serve_externals(
     listing = pack_listing(pack, pack.externals_file, profiles)
     profile = policy.weaker(pack.settings.sandbox) or "strict"
     plugins = []
-    for egress in sorted({each.egress for each in profiles.values()}):  # predicates with the same egress share hosts
-        group = {aid: each for aid, each in profiles.items() if each.egress == egress}
-        command = replace(listing, catalogue=group).command(
-            os.environ, sandbox=profile, policy=policy, python=pack.python
-        )
-        plugins.append(ServedPlugin(group, require_command(_FILE, command)))
+    for group in listing.by_egress():
+        command = group.command(os.environ, sandbox=profile, policy=policy, python=pack.python)
+        plugins.append(ServedPlugin(group.catalogue, require_command(_FILE, command)))
     longest_timeout = max(external.seconds for external in pack.externals.values())
     dispatcher = Dispatcher(plugins, size=size, timeout=longest_timeout, secrets=secrets)
     with contextlib.ExitStack() as stack:

@@ -1,6 +1,6 @@
 """The fact generators of a pack, run by sandboxed hosts for as long as the pack is served.
 
-Generators that take the same secrets, or none, share a host. The host may read the pack and the folders that its
+Generators with the same secrets and the same egress share a host. The host may read the pack and the folders that its
 settings name, and write a cache. It does not start if a file of the pack has changed since the pack was read.
 """
 
@@ -94,18 +94,21 @@ def serve_facts(
     }
     listing = pack_listing(pack, pack.generators_file, profiles)
     policy = sandbox or SandboxPolicy()
-    command = listing.command(
-        environ or os.environ,
-        sandbox=policy.weaker(pack.settings.sandbox),  # None: ``spawn`` if programs are allowed, else ``strict``
-        programs=programs,
-        workspace=() if folder is None else (str(folder),),
-        readable=(*pack.readable, *pack.writable),
-        policy=policy,
-        python=pack.python,
-        single_use=False,  # generators keep state between the pieces of a pass
-    )
+    plugins = []
+    for group in listing.by_egress():
+        command = group.command(
+            environ or os.environ,
+            sandbox=policy.weaker(pack.settings.sandbox),  # None: ``spawn`` if programs are allowed, else ``strict``
+            programs=programs,
+            workspace=() if folder is None else (str(folder),),
+            readable=(*pack.readable, *pack.writable),
+            policy=policy,
+            python=pack.python,
+            single_use=False,  # generators keep state between the pieces of a pass
+        )
+        plugins.append(ServedPlugin(group.catalogue, require_command(_FILE, command)))
     with background_loop("facts") as loop:
-        host = GeneratorHost(loop, ServedPlugin(profiles, require_command(_FILE, command)), secrets)
+        host = GeneratorHost(loop, plugins, secrets)
         with contextlib.closing(FactGenerators(pack, host, folder, on_progress)) as generators:
             yield generators
 

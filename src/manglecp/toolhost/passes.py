@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from asyncio import AbstractEventLoop, run_coroutine_threadsafe
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -155,11 +155,13 @@ _CallResult: TypeAlias = ActionResult | DispatchError
 
 
 class GeneratorHost:
-    """The host of the generators: one process at a time for each set of secrets, started on demand."""
+    """The hosts of the generators: one process at a time for each set of secrets and egress, started on demand."""
 
-    def __init__(self, loop: AbstractEventLoop, plugin: ServedPlugin, secrets: SecretProvider | None = None) -> None:
+    def __init__(
+        self, loop: AbstractEventLoop, plugins: Sequence[ServedPlugin], secrets: SecretProvider | None = None
+    ) -> None:
         self._loop = loop
-        self._plugin = plugin
+        self._plugins = plugins
         self._secrets = secrets
         self._dispatcher: Dispatcher | None = None
         self._lock = threading.Lock()
@@ -173,8 +175,8 @@ class GeneratorHost:
             if self._dispatcher is None:
                 # Generators keep state in memory, so the host is replaced only when it dies.
                 limits = PoolLimits(attempts=1, calls_per_host=_UNLIMITED, growth=_UNLIMITED)
-                longest = max(profile.timeout or 1.0 for profile in self._plugin.catalogue.values())
-                dispatcher = Dispatcher([self._plugin], size=1, timeout=longest, limits=limits, secrets=self._secrets)
+                longest = max(each.timeout or 1.0 for plugin in self._plugins for each in plugin.catalogue.values())
+                dispatcher = Dispatcher(self._plugins, size=1, timeout=longest, limits=limits, secrets=self._secrets)
                 wait_for(self._loop, dispatcher.__aenter__())
                 self._dispatcher = dispatcher
             return run_coroutine_threadsafe(self._dispatcher.call(aid, inputs=inputs, timeout=seconds), self._loop)

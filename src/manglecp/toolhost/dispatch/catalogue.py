@@ -11,8 +11,8 @@ members get the safest value: not idempotent, dangerous.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, Unpack
 
 import msgspec
@@ -132,6 +132,11 @@ class Listing:
     """The answer to ``--list``; empty if the catalogue comes from the description of a pack."""
     sandbox: Mapping[str, Any] = field(default_factory=dict)
     """The sandbox of the listing host: ``profile``, ``active`` mechanisms, and ``missing`` ones with reasons."""
+
+    def by_egress(self) -> Iterator[Listing]:
+        """Yield the actions in groups of the same egress: only these share a host."""
+        for egress in sorted({each.egress for each in self.catalogue.values()}):
+            yield replace(self, catalogue={aid: each for aid, each in self.catalogue.items() if each.egress == egress})
 
     def command(
         self,

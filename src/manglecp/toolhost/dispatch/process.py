@@ -36,7 +36,7 @@ from manglecp.toolhost.dispatch.responses import HostLost, LineBuffer, Loss, Req
 KILL_GRACE: Final = 0.2  # seconds between SIGTERM and SIGKILL
 CANCEL_GRACE: Final = 1.0  # seconds that a concurrent host has to confirm a cancellation
 STOP_GRACE: Final = 0.05  # seconds that a host has to exit after an empty line, as the C++ client gives it
-_START: Final = "_start"  # stands for the start of the host where the broker expects the id of a call
+_LIFESPAN: Final = "_lifespan"  # its start and its end, where the broker expects the id of a call
 LIFESPAN_GRACE: Final = 10.0  # the same for our own host, which ends its lifespan first
 STDERR_BYTES: Final = 8_192  # the end of stderr that is kept for error messages
 MAX_REPORT_BYTES: Final = 65_536
@@ -85,7 +85,7 @@ class HostProcess:
         self._progress = launched_host.progress
         self._broker = None if launched_host.egress is None else BrokerChannel(launched_host.egress)
         self._starting = True  # until the first answer: the lifespan of the plugin may connect
-        self._tell_broker(BrokerChannel.begin, _START)
+        self._tell_broker(BrokerChannel.begin, _LIFESPAN)
         self._pidfd = os.pidfd_open(self.pid)
         for descriptor in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):  # a bigger pipe is only faster
@@ -174,7 +174,7 @@ class HostProcess:
                 self._tell_broker(BrokerChannel.end, call_id)
             if self._starting:
                 self._starting = False
-                self._tell_broker(BrokerChannel.end, _START)
+                self._tell_broker(BrokerChannel.end, _LIFESPAN)
 
     def _abandon(self, request: Request) -> None:
         """End the call of a request; its loss is set."""
@@ -220,6 +220,7 @@ class HostProcess:
         """Stop an idle host: an empty line, then SIGTERM, then SIGKILL, as the C++ client does."""
         if self.alive and self._stdin is not None:
             if not self._responses.requests:
+                self._tell_broker(BrokerChannel.begin, _LIFESPAN)
                 with contextlib.suppress(OSError):
                     os.write(self._stdin, b"\n")
             self._close_stdin()

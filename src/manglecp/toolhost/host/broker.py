@@ -16,10 +16,14 @@ import select
 import signal
 import socket
 import struct
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from fcntl import ioctl
+from functools import partial
+from termios import FIONREAD
 from time import monotonic
 from typing import Final
 
@@ -85,6 +89,7 @@ class Broker:
         self._control = control
         self._calls: dict[str, None] = {_BY_HAND: None} if control is None else {}  # the open calls, in their order
         self._is_open = threading.Event()  # whether a call is open
+        self._closing = threading.Lock()
         self._connections: set[_Connection] = set()
         self._threads = ThreadPoolExecutor(2 * MAX_CONNECTIONS)
         if self._calls:
@@ -123,7 +128,10 @@ class Broker:
                 else:
                     self._calls.pop(message[1:], None)
                     if not self._calls:
-                        self._is_open.clear()
+                        with self._closing:
+                            for connection in list(self._connections):
+                                connection.count_sent()
+                            self._is_open.clear()
         return True
 
     def _accept(self, listener: socket.socket, destination: Destination) -> None:
@@ -150,7 +158,7 @@ class Broker:
             connection.abort()
         else:
             self._report(f"connected to {destination} at {address}", calls)
-            connection.relay(server, self._is_open, self._threads)
+            connection.relay(server, partial(connection.receive, self._is_open, self._closing), self._threads)
         finally:
             self._connections.discard(connection)
 
@@ -191,34 +199,51 @@ class _Connection:
     def __init__(self, client: socket.socket) -> None:
         self._client = client
         self._used_at = monotonic()
+        self._sent = 0  # bytes that the host sent before the last call ended, and that are not received yet
 
     def abort(self) -> None:
         self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 0))  # close sends a reset
         self._client.close()
 
-    def relay(self, server: socket.socket, is_open: threading.Event, threads: ThreadPoolExecutor) -> None:
-        """Relay data until both directions have ended, then close both sockets; to ``server`` while ``is_open``."""
+    def count_sent(self) -> None:
+        """Let :meth:`receive` return what the host has sent so far, although the call ends."""
+        with suppress(OSError, ValueError):  # the connection has ended
+            self._sent = int.from_bytes(ioctl(self._client, FIONREAD, bytes(4)), sys.byteorder)
+
+    def receive(self, is_open: threading.Event, closing: threading.Lock) -> bytes:
+        """Return what the host has sent during a call, otherwise wait for the next call. Raises OSError."""
+        self._client.recv(1, socket.MSG_PEEK)  # waits without the lock
+        while True:
+            with closing:
+                if is_open.is_set():
+                    return self._client.recv(_CHUNK)
+                if self._sent:
+                    data = self._client.recv(min(self._sent, _CHUNK))
+                    self._sent -= len(data)
+                    return data
+            is_open.wait()
+
+    def relay(self, server: socket.socket, receive: Callable[[], bytes], threads: ThreadPoolExecutor) -> None:
+        """Relay data until both directions have ended, then close both; ``receive`` returns data for ``server``."""
         with self._client, server:
             for end in (self._client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 for timeout in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                     end.setsockopt(socket.SOL_SOCKET, timeout, struct.pack("@ll", IDLE_SECONDS, 0))
-            answers = threads.submit(self._pump, server, self._client, None)
-            self._pump(self._client, server, is_open)
+            answers = threads.submit(self._pump, server, self._client, partial(server.recv, _CHUNK))
+            self._pump(self._client, server, receive)
             answers.result()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, is_open: threading.Event | None) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, receive: Callable[[], bytes]) -> None:
         try:
             while True:
                 try:
-                    data = source.recv(_CHUNK)
+                    data = receive()
                 except BlockingIOError:  # the timeout of the socket
                     if monotonic() - self._used_at >= IDLE_SECONDS:
                         raise
                     continue
-                if is_open is not None:
-                    is_open.wait()
                 if not data:
                     return sink.shutdown(socket.SHUT_WR)
                 self._used_at = monotonic()

@@ -40,6 +40,7 @@ class UndeclaredDestinations:
         host, port = target[0], target[1] if len(target) > 1 and type(target[1]) is int and target[1] else "PORT"
         host = host.decode("ascii", "replace") if isinstance(host, bytes) else host
         if isinstance(host, str) and host and not host.startswith(_ADDRESSES_OF_NAMES):
-            name = f"[{host}]:{port}" if ":" in host else f"{host.lower()[:253]}:{port}"
-            if name not in self._egress:
+            host = host.rpartition("@")[2]  # urllib passes on the user of a URL, which may be a credential
+            name = f"[{host}]:{port}" if ":" in host else f"{host[:253]}:{port}"  # in its case: a label may be a secret
+            if name.lower() not in self._egress:
                 self._tried[name] = None

@@ -124,6 +124,7 @@ class ActionExecutor:
     ) -> None:
         self.concurrent: Final = concurrent
         self._running = 0  # the number of calls
+        self._overlapping = False  # whether a call began while another was running
         self._end_lifespan: Callable[[], object] | None = None
         self._state: Any = NO_STATE
         self._lasting_tasks: set[asyncio.Task[Any]] = set()  # those of the lifespan
@@ -204,6 +205,7 @@ class ActionExecutor:
             self._signals.activate()
         if self._undeclared is not None and not self._running:
             self._undeclared.forget()
+        self._overlapping = self._running > 0
         returned = False
         self._running += 1
         try:
@@ -220,7 +222,9 @@ class ActionExecutor:
             if os.getpid() != self._process:
                 _end_child(error)
             failure = {**failure_members(error), **({"code": "bad_output"} if returned else {})}
-            text = describe(error) + ("" if self._undeclared is None else self._undeclared.explain())
+            text = describe(error)
+            if self._undeclared is not None and not self._overlapping:  # else they may be destinations of other calls
+                text += self._undeclared.explain()
             outcome = ActionOutcome("TOOL_ERROR", "{}", text, slots, failure)
         if os.getpid() != self._process:
             _end_child(None)
