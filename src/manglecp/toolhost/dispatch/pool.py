@@ -73,7 +73,7 @@ class Pool:
         size = default_pool_size(os.environ) if size is None else size
         self._queue = HostQueue(size, self._limits, options.get("on_outage"), concurrency=command.concurrency)
         self._secrets = options.get("secrets") or SecretProvider()
-        self._supervisor = HostSupervisor(command, self._queue, self._limits, self._secrets.redactor)
+        self._supervisor = HostSupervisor(command, self._queue, self._limits, self._secrets)
         self._leases = LeaseIssuer(options.get("audit"), on_pipe=command.issues_leases)
         self._single_use = command.single_use
         self._tasks: dict[str, asyncio.Task[Any]] = {}  # the tasks of running calls, by call id
@@ -168,6 +168,11 @@ class Pool:
             secrets = await self._read_secrets(call, deadline) if call.secrets else []
             while True:
                 slot = await self._queue.acquire(deadline)
+                if self._is_outdated(slot, call, secrets):
+                    slot.retire()
+                    self._queue.release(slot)
+                    secrets = await self._read_secrets(call, deadline)
+                    continue
                 if self._single_use:
                     slot.request_successor()  # starts while this host works
                 try:
@@ -188,6 +193,12 @@ class Pool:
                 return result
         except CallRefused as refused:
             return failure(call.aid, refused.kind, refused.detail, code=refused.code)
+
+    def _is_outdated(self, slot: HostSlot, call: HostCall, secrets: list[SecretValue]) -> bool:
+        """Return whether the lifespan of the host got other values than ``secrets``, the current ones."""
+        names = {use.name for use in call.secrets if use.at_start}
+        assert slot.host is not None
+        return bool(names) and slot.host.start_secrets != {value for value in secrets if value.name in names}
 
     async def _read_secrets(self, call: HostCall, deadline: float) -> list[SecretValue]:
         try:
