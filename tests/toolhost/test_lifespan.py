@@ -248,11 +248,11 @@ def test_run_mode_has_the_lifespan_and_listing_has_not(tmp_path: Path) -> None:
         ("@lifespan\ndef a():\n    yield\n@lifespan\ndef b():\n    yield\n", "a plugin has one @lifespan, not 2: a, b"),
         (
             "@lifespan\ndef a(path, name):\n    yield\n",
-            'a has the parameters path, name; it gets at most a Context, and secrets: dsn: Annotated[str, Secret("DSN")]',
+            "the lifespan a has the parameters path, name; it gets at most a Context, and secrets",
         ),
         (
-            'from typing import Annotated\nfrom manglecp import Secret\n@lifespan\ndef a(dsn: Annotated[int, Secret("D")]):\n'
-            "    yield\n",
+            "from typing import Annotated\nfrom manglecp import Secret\n"
+            '@lifespan\ndef a(dsn: Annotated[int, Secret("D")]):\n    yield\n',
             "a secret is one text",
         ),
         ("@lifespan\ndef a(path: Missing):\n    yield\n", "NameError: name 'Missing' is not defined"),
