@@ -1,91 +1,89 @@
-"""The tools of the github pack. Whether an issue may be answered, labelled or closed is a matter of ``rules/policy``."""
+"""The tools of the pack. Which issue may be changed, and how, is decided by ``rules/policy``."""
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
-from github_api import EGRESS, request, rows
+from github_api import EGRESS, GitHub
 
 from manglecp import Context, Limits, Secret, action
 
 Token = Annotated[str, Secret("GITHUB_TOKEN")]
 Number = Annotated[int, Limits(ge=1), "the number of the issue"]
 Text = Annotated[str, Limits(min_length=1, max_length=20_000)]
+Labels = Annotated[list[str], Limits(max_length=20)]
+
+
+class Summary(TypedDict):
+    number: int
+    title: str
+    labels: list[str]
 
 
 class Comment(TypedDict):
     author: str
-    text: str
+    body: str
 
 
 class Issue(TypedDict):
+    """An issue, for the model and for approvers."""
+
     title: str
     state: str
-    author: str
     labels: list[str]
-    text: str
+    body: str
     comments: list[Comment]
 
 
-class IssueNow(TypedDict):
-    """What an approver sees of an issue."""
-
-    title: str
-    state: str
-    labels: list[str]
-    last_comment: str
-    updated_at: str
-
-
-def _path(context: Context, number: int) -> str:
-    return f"/repos/{context.settings['repository']}/issues/{number}"
+@action(effects=["network"], mutates=False, egress=EGRESS)
+def list_issues(context: Context, token: Token) -> list[Summary]:
+    """List the open issues, the newest first."""
+    rows = GitHub(token, **context.settings).rows("issues?state=open")
+    return [
+        Summary(number=row["number"], title=row["title"], labels=_labels(row["labels"]))
+        for row in rows
+        if "pull_request" not in row
+    ]
 
 
 @action(effects=["network"], mutates=False, egress=EGRESS)
 def read_issue(context: Context, number: Number, token: Token) -> Issue:
-    """Return an issue with its comments."""
-    path = _path(context, number)
-    issue = request(token, "GET", path)
+    """Read an issue and its comments."""
+    github = GitHub(token, **context.settings)
+    issue = github.request("GET", f"issues/{number}")
+    comments = github.rows(f"issues/{number}/comments")
     return Issue(
         title=issue["title"],
         state=issue["state"],
-        author=issue["user"]["login"],
-        labels=[label["name"] for label in issue["labels"]],
-        text=issue["body"] or "",
-        comments=[Comment(author=row["user"]["login"], text=row["body"]) for row in rows(token, f"{path}/comments")],
-    )
-
-
-@action(effects=["network"], mutates=False, egress=EGRESS, tool=False)
-def issue_now(context: Context, number: Number, token: Token) -> IssueNow:
-    """Return the state of an issue for its approver."""
-    path = _path(context, number)
-    issue = request(token, "GET", path)
-    texts = [row["body"] for row in rows(token, f"{path}/comments")]
-    return IssueNow(
-        title=issue["title"],
-        state=issue["state"],
-        labels=[label["name"] for label in issue["labels"]],
-        last_comment=texts[-1] if texts else "",
-        updated_at=issue["updated_at"],
+        labels=_labels(issue["labels"]),
+        body=issue["body"] or "",
+        comments=[Comment(author=row["user"]["login"], body=row["body"]) for row in comments],
     )
 
 
 @action(effects=["network"], egress=EGRESS, preview="issue_now")
 def comment(context: Context, number: Number, text: Text, token: Token) -> str:
-    """Comment on an issue, in public. Returns the address of the comment."""
-    return str(request(token, "POST", f"{_path(context, number)}/comments", {"body": text})["html_url"])
+    """Comment on an issue in public. Returns the address of the comment."""
+    created = GitHub(token, **context.settings).request("POST", f"issues/{number}/comments", {"body": text})
+    return str(created["html_url"])
 
 
 @action(effects=["network"], idempotent=True, reversible=True, egress=EGRESS)
-def label_issue(context: Context, number: Number, labels: Annotated[list[str], Limits(max_length=20)], token: Token) -> list[str]:
-    """Set the labels of an issue. Returns all its labels."""
-    answer = request(token, "PUT", f"{_path(context, number)}/labels", {"labels": labels})
-    return [label["name"] for label in answer]
+def label_issue(context: Context, number: Number, labels: Labels, token: Token) -> list[str]:
+    """Replace the labels of an issue. Returns its labels."""
+    return _labels(GitHub(token, **context.settings).request("PUT", f"issues/{number}/labels", {"labels": labels}))
 
 
 @action(effects=["network"], idempotent=True, reversible=True, egress=EGRESS, preview="issue_now")
-def close_issue(
-    context: Context, number: Number, reason: Literal["completed", "not_planned"], token: Token
-) -> str:
+def close_issue(context: Context, number: Number, reason: Literal["completed", "not_planned"], token: Token) -> str:
     """Close an issue. Returns its state."""
-    answer = request(token, "PATCH", _path(context, number), {"state": "closed", "state_reason": reason})
-    return str(answer["state"])
+    change = {"state": "closed", "state_reason": reason}
+    return str(GitHub(token, **context.settings).request("PATCH", f"issues/{number}", change)["state"])
+
+
+@action(effects=["network"], mutates=False, egress=EGRESS)
+def issue_now(context: Context, number: Number, token: Token) -> Issue:
+    """Read an issue for its approver."""
+    return read_issue(context, number, token)
+
+
+def _labels(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(row["name"] for row in rows)

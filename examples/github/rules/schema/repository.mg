@@ -1,6 +1,6 @@
-# The state of the repository, as facts.py reads it from GitHub. Clients cannot assert any of it.
+# The state of the repository, as facts.py reads it from GitHub. No client can assert any of it.
 
-Decl issue(Number, Title, Author) descr [doc("An open issue.")] bound [/number, /string, /string].
+Decl issue(Number, Title) descr [doc("An open issue.")] bound [/number, /string].
 Decl issue_label(Number, Label) descr [doc("A label of an open issue.")] bound [/number, /string].
 Decl pull_request(Number, Title) descr [doc("An open pull request.")] bound [/number, /string].
 Decl closes(Pull, Issue) descr [doc("The open pull request says that it closes the issue.")] bound [/number, /number].
