@@ -8,7 +8,7 @@ from github_api import EGRESS, GitHub
 
 from manglecp import Secret, facts
 
-CLOSES = re.compile(r"\b(?:close|fix|resolve)[sd]? #(\d{1,9})", re.IGNORECASE)
+CLOSES = re.compile(r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?):? #(\d{1,9})\b", re.IGNORECASE)
 
 
 @facts("issue", "issue_label", "pull_request", "closes", "repository_label", egress=EGRESS)

@@ -208,7 +208,7 @@ class Freshness:
         return f"the facts of {source.name} are {age_text(age_ns)} old, and {age_text(limit_ns)} are allowed"
 
 
-_NOT_DECIDING: Final = frozenset({*AFTER_RUN_ARITIES, "extract", "keep"})  # they decide about results only
+_NOT_DECIDING: Final = frozenset({*AFTER_RUN_ARITIES, "extract", "keep", "public_reason"})  # results and texts
 
 
 def guards(program: Program, pack: Pack) -> Iterator[Fact]:
