@@ -100,13 +100,18 @@ async def until(check: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def test_rules_read_the_live_state_and_an_approver_sees_the_issue(tmp_path: Path, github: GitHubServer) -> None:
-    desk, shown = Desk(tmp_path, github, "5m"), []
+    desk = Desk(tmp_path, github, "5m")
+    shown: list[str] = []
+    refusals: list[str | None] = []
 
     async def approve(pending: Any) -> bool:
         async with desk.client("kim") as kim:
             request = await kim.approval(pending.approval)
             shown.append(request.text)
             await kim.approve(pending.approval)
+            refusals.append(pending.refusal and pending.refusal.code)
+            if pending.args["number"] == 101 and not pending.refusal:
+                github.comment(101, "eve", "No longer")
         return True
 
     with desk.serving():
@@ -143,6 +148,10 @@ async def test_rules_read_the_live_state_and_an_approver_sees_the_issue(tmp_path
             # labels need none
             assert await call("label_issue", number=100, labels=["question"]) == ["question"]
             assert len(shown) == 1
+            # an approval does not hold if the issue has changed since
+            await call("comment", number=101, text="Still there?")
+            assert refusals == [None, None, "confirmation_invalid"]
+            assert ["No longer" in text for text in shown] == [False, False, True]
 
             # the pull request is merged, and a label is added: the next pass sees both
             async def verdict(tool: str, **args: Any) -> bool:
