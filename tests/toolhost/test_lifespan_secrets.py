@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
+from manglecp.mangle import Program
 from manglecp.pack import PackError, SecretProvider, SecretSource, SecretUse, read_pack
 from manglecp.toolhost.action_hosts import serve_actions
 from manglecp.toolhost.dispatch.messages import ActionResult
 from manglecp.toolhost.dispatch.process import HostProcess
+from manglecp.toolhost.external_hosts import serve_externals
+from manglecp.toolhost.generator_hosts import serve_facts
 from tests.deadlines import patience
+from tests.toolhost.conversation import host
 from tests.toolhost.dispatch.hosts import error
 from tests.toolhost.sandbox.confined import require
 from tests.toolhost.test_egress import Echo, echo, wait_until
@@ -231,3 +235,55 @@ def test_every_action_of_the_file_takes_the_secrets_of_its_lifespan(tmp_path: Pa
     (tmp_path / "pack.toml").write_text(SETTINGS.replace("[secrets.DSN]\n", ""))
     with pytest.raises(PackError, match=r"pack\.toml declares no secret DSN"):
         read_pack(tmp_path, params={"database": "127.0.0.1:1"})
+
+
+EXTERNALS = """
+from typing import Annotated
+from manglecp import Context, Secret, external, facts, lifespan
+
+known = []
+
+
+@lifespan
+def opened(dsn: Annotated[str, Secret("DSN")], *, token: Annotated[str, Secret("TOKEN")] = "none"):
+    known.append(len(dsn))
+    known.append(token)
+    yield
+"""
+
+
+def test_externals_and_generators_take_the_secrets_of_their_lifespans(tmp_path: Path) -> None:
+    folder = tmp_path / "pack"
+    (folder / "rules").mkdir(parents=True)
+    (folder / "pack.toml").write_text("[secrets.DSN]\n[secrets.TOKEN]\n")
+    (folder / "rules" / "a.mg").write_text(
+        'Decl length(A) descr [external(), mode("-")] bound [/number].\nDecl found(A) bound [/number].\n'
+    )
+    (folder / "externals.py").write_text(
+        EXTERNALS + '\n@external("length(A)", mode="-", seconds=60)\ndef length():\n    return [known[0]]\n'
+    )
+    (folder / "facts.py").write_text(
+        EXTERNALS + '\n@facts("found")\ndef find():\n    """Find."""\n    yield "found", known[0]\n'
+    )
+    provider = SecretProvider({name: SecretSource("file", (str(tmp_path / name),)) for name in ("DSN", "TOKEN")})
+    (tmp_path / "DSN").write_text(FIRST)
+    pack = read_pack(folder)
+    with (
+        serve_externals(pack, size=1, secrets=provider) as externals,
+        serve_facts(pack, cache=False, secrets=provider) as generators,
+    ):
+        assert generators is not None
+        assert [fact.args for fact in generators.begin(Program.load(pack.sources).predicates)] == [(len(FIRST),)]
+        assert externals["length"].answer([()]) == [[(len(FIRST),)]]
+        (tmp_path / "DSN").write_text(SECOND)
+        assert [fact.args for fact in generators.run_pass("find").added] == [(len(SECOND),)]
+        assert externals["length"].answer([()]) == [[(len(SECOND),)]]
+
+
+def test_a_host_without_dispatch_has_no_secrets(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(
+        EXTERNALS + "\nfrom manglecp import action\n@action(effects=[])\ndef act() -> int:\n    return known[0]\n"
+    )
+    done = host("--run", str(tmp_path / "plugin.py"), "AID.PLUGIN.ACT.v1", stdin=b"{}")
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["error"] == "the lifespan opened has no value of the secret DSN"
