@@ -107,7 +107,7 @@ async def test_rules_read_the_live_state_and_an_approver_sees_the_issue(tmp_path
     async def approve(pending: Any) -> bool:
         async with desk.client("kim") as kim:
             request = await kim.approval(pending.approval)
-            shown.append(request.text)
+            shown.append(str(request.text))
             await kim.approve(pending.approval)
             refusals.append(pending.refusal and pending.refusal.code)
             if pending.args["number"] == 101 and not pending.refusal:
@@ -180,7 +180,7 @@ async def test_an_outage_makes_facts_stale_and_denies_the_tools_that_change_some
                 return await ann.decide("label_issue", {"number": 100, "labels": ["bug"]})
 
             async def allowed() -> bool:
-                return (await label()).verdict == "allow"
+                return bool((await label()).verdict == "allow")
 
             async def denied() -> bool:
                 return not await allowed()
