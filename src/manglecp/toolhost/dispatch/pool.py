@@ -38,6 +38,7 @@ from manglecp.toolhost.dispatch.messages import (
     failure,
     interpret_answer,
 )
+from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost, loss_error, may_repeat
 from manglecp.toolhost.dispatch.rights import LeaseIssuer, Right
 from manglecp.toolhost.leases import Audit
@@ -168,10 +169,12 @@ class Pool:
             secrets = await self._read_secrets(call, deadline) if call.secrets else []
             while True:
                 slot = await self._queue.acquire(deadline)
-                if self._is_outdated(slot, call, secrets):
-                    slot.retire()
+                host = slot.host
+                if _is_outdated(host, call, secrets):
                     self._queue.release(slot)
-                    secrets = await self._read_secrets(call, deadline)
+                    secrets = await self._read_secrets(call, deadline)  # those of the host may be the newer ones
+                    if slot.host is host and _is_outdated(host, call, secrets):
+                        slot.retire()
                     continue
                 if self._single_use:
                     slot.request_successor()  # starts while this host works
@@ -193,12 +196,6 @@ class Pool:
                 return result
         except CallRefused as refused:
             return failure(call.aid, refused.kind, refused.detail, code=refused.code)
-
-    def _is_outdated(self, slot: HostSlot, call: HostCall, secrets: list[SecretValue]) -> bool:
-        """Return whether the lifespan of the host got other values than ``secrets``, the current ones."""
-        names = {use.name for use in call.secrets if use.at_start}
-        assert slot.host is not None
-        return bool(names) and slot.host.start_secrets != {value for value in secrets if value.name in names}
 
     async def _read_secrets(self, call: HostCall, deadline: float) -> list[SecretValue]:
         try:
@@ -237,6 +234,12 @@ class Pool:
             if required_tier is None:
                 return document
             running.sent = False  # the host refused the call without an effect
+
+
+def _is_outdated(host: HostProcess | None, call: HostCall, secrets: list[SecretValue]) -> bool:
+    """Return whether the lifespan of the host got other values than ``secrets``."""
+    names = {use.name for use in call.secrets if use.at_start}
+    return bool(names) and host is not None and host.start_secrets != {each for each in secrets if each.name in names}
 
 
 @dataclass(slots=True)
