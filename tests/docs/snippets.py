@@ -44,6 +44,7 @@ RUN_BY: Final[dict[str, tuple[int, str]]] = {
     "docs/how-to/check-a-toolhost.md": (3, "tests/docs/test_shown_commands.py"),
     "docs/how-to/check-a-transcript.md": (9, "tests/docs/test_harness_pages.py"),
     "docs/how-to/deploy.md": (7, "tests/replicas/proxies.py"),
+    "docs/how-to/call-an-api.md": (6, "tests/docs/test_call_an_api_page.py"),
     "docs/how-to/feed-facts.md": (8, "tests/docs/test_facts_pages.py"),
     "docs/how-to/give-an-agent-tools.md": (5, "tests/docs/test_tutorial_pages.py"),
     "docs/how-to/explain-a-decision.md": (9, "tests/docs/test_tutorial_pages.py"),

@@ -54,6 +54,7 @@ def denied(loaded: Domain, at: int) -> dict[str, tuple[str, ...]]:
     [
         ('prohibited("a", "x") :- alert("x").', "", "a"),
         ('prohibited("a", "x") :- worry("x").', "", "a"),
+        ('prohibited("a", "x") :- worry("x"). public_reason(T, X) :- prohibited(T, X).', "", "a"),
         ('prohibited("a", "x") :- client("y"), !worry("x").', "", "a"),
         ('needs_approval("a", "approve") :- worry(_).', "", "a"),
         ('effect_denied("write", "x") :- alert("x").', "", "b"),

@@ -396,7 +396,7 @@ def leave(port: int) -> str:
 """
 
 
-class _Echo(threading.Thread):
+class Echo(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.server = socket.create_server(("127.0.0.1", 0))
@@ -424,7 +424,7 @@ class _Echo(threading.Thread):
 
 @pytest.fixture
 def echo() -> Any:
-    server = _Echo()
+    server = Echo()
     yield server
     server.server.shutdown(socket.SHUT_RDWR)
     server.server.close()
@@ -452,7 +452,7 @@ def wait_until(reached: Callable[[], bool]) -> None:
 
 
 @pytest.mark.no_cover
-def test_a_broker_ends_with_its_host_and_a_host_with_its_broker(tmp_path: Path, echo: _Echo) -> None:
+def test_a_broker_ends_with_its_host_and_a_host_with_its_broker(tmp_path: Path, echo: Echo) -> None:
     async def main() -> None:
         async with pool_of(command) as pool:
             assert isinstance(await pool.call(call_of("ask", port=echo.port)), ActionResult)
@@ -493,7 +493,7 @@ asyncio.run(main())
 
 
 @pytest.mark.no_cover
-def test_kill_9_of_the_server_ends_the_connections(tmp_path: Path, echo: _Echo) -> None:
+def test_kill_9_of_the_server_ends_the_connections(tmp_path: Path, echo: Echo) -> None:
     import pickle
 
     argument = pickle.dumps((_command(tmp_path, echo.port), echo.port)).hex()
@@ -507,7 +507,7 @@ def test_kill_9_of_the_server_ends_the_connections(tmp_path: Path, echo: _Echo) 
 
 
 @pytest.mark.no_cover
-def test_a_process_that_a_call_leaves_behind_loses_its_connections(tmp_path: Path, echo: _Echo) -> None:
+def test_a_process_that_a_call_leaves_behind_loses_its_connections(tmp_path: Path, echo: Echo) -> None:
     async def main() -> None:
         async with pool_of(command) as pool:
             result = await pool.call(call_of("leave", port=echo.port))
@@ -585,7 +585,7 @@ def test_an_error_names_no_destinations_of_concurrent_calls(tmp_path: Path) -> N
 
 
 @pytest.mark.no_cover
-def test_externals_and_generators_have_egress(tmp_path: Path, echo: _Echo) -> None:
+def test_externals_and_generators_have_egress(tmp_path: Path, echo: Echo) -> None:
     require("strict")
     source = PLUGIN[: PLUGIN.index("@action")].replace("action", "external, facts") + (
         f'@external("ask(Port, Text)", mode="+-", deterministic=False, seconds=60, egress=["127.0.0.1:{echo.port}"])\n'

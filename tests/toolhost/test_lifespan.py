@@ -248,8 +248,14 @@ def test_run_mode_has_the_lifespan_and_listing_has_not(tmp_path: Path) -> None:
         ("@lifespan\ndef a():\n    yield\n@lifespan\ndef b():\n    yield\n", "a plugin has one @lifespan, not 2: a, b"),
         (
             "@lifespan\ndef a(path, name):\n    yield\n",
-            "TypeError: lifespan: the decorated function has to be a generator, with at most",
+            "the lifespan a has the parameters path, name; it gets at most a Context, and secrets",
         ),
+        (
+            "from typing import Annotated\nfrom manglecp import Secret\n"
+            '@lifespan\ndef a(dsn: Annotated[int, Secret("D")]):\n    yield\n',
+            "a secret is one text",
+        ),
+        ("@lifespan\ndef a(path: Missing):\n    yield\n", "NameError: name 'Missing' is not defined"),
     ],
 )
 def test_a_wrong_declaration_is_an_error_of_the_plugin(tmp_path: Path, source: str, reason: str) -> None:

@@ -236,11 +236,12 @@ def test_a_command_that_hangs_ends_with_the_call(pack: Pack, monkeypatch: pytest
     monkeypatch.setattr("manglecp.pack.secrets._COMMAND_SECONDS", 1.0)
 
     async def main() -> DispatchError | ActionResult:
-        secrets = SecretProvider({"A": SecretSource("command", ("sleep", "600"))})
         async with serve_actions(pack, size=1, secrets=secrets) as dispatcher:
             return await dispatcher.call("AID.PACK.FIRST.v1", timeout=0.2)
 
+    secrets = SecretProvider({"A": SecretSource("command", ("sleep", "600"))})
     refused = asyncio.run(main())
+    secrets.executor.shutdown()  # ends the command while its time limit is that of this test
     assert error(refused) == ("timeout", None)
     assert "while the secrets were read" in refused["detail"]  # type: ignore[index]  # error() has checked it
 

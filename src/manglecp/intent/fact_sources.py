@@ -208,7 +208,8 @@ class Freshness:
         return f"the facts of {source.name} are {age_text(age_ns)} old, and {age_text(limit_ns)} are allowed"
 
 
-_NOT_DECIDING: Final = frozenset({*AFTER_RUN_ARITIES, "extract", "keep"})  # these affect results, not decisions
+# These affect results and texts, not decisions.
+_NOT_DECIDING: Final = frozenset({*AFTER_RUN_ARITIES, "extract", "keep", "public_reason"})
 
 
 def guards(program: Program, pack: Pack) -> Iterator[Fact]:

@@ -42,6 +42,8 @@ class SecretUse(NamedTuple):
 
     name: Annotated[str, Meta(pattern=rf"\A{SECRET_NAME.pattern}\Z")]
     required: bool
+    at_start: bool = False
+    """Whether the lifespan takes it: a host gets the value when it starts."""
 
 
 class SecretError(Exception):

@@ -387,11 +387,12 @@ def lifespan(function: F) -> F:
 
     Each host of the plugin runs it: up to its only ``yield`` before the first call, and the rest after the last one,
     for at most 10 seconds each. The yielded value is ``context.state`` of every call. The function is an async
-    generator function or a plain one, and may have one parameter, which gets a Context without slots and reports.
+    generator function or a plain one. It may have a parameter that gets a Context without slots and reports, and
+    parameters that get secrets (:class:`manglecp.Secret`).
     """
     code = getattr(function, "__code__", None)
-    if code is None or not code.co_flags & _GENERATOR_FLAGS or code.co_argcount > 1:
-        raise TypeError("lifespan: the decorated function has to be a generator, with at most a Context as parameter")
+    if code is None or not code.co_flags & _GENERATOR_FLAGS:
+        raise TypeError("lifespan: the decorated function has to be a generator function")
     setattr(function, _LIFESPAN, True)
     return function
 

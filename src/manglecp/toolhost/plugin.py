@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -199,13 +199,51 @@ class PluginError(Exception):
     """A plugin that cannot be served."""
 
 
+class Lifespan:
+    """The lifespan function of a plugin; raises :class:`PluginError` for its parameters, NameError for its hints."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function: Final = function
+        code = function.__code__
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        # Without parameters, the hints are for type checkers only.
+        hints = typing.get_type_hints(function, include_extras=True) if names else {}
+        self._secrets = {name: secret for name in names if (secret := secret_name(hints.get(name))) is not None}
+        self._defaults = _defaults(function)
+        self._context = [name for name in names if name not in self._secrets]
+        if len(self._context) > 1:
+            raise PluginError(
+                f"the lifespan {function.__name__} has the parameters {', '.join(self._context)}; it gets at most a"
+                ' Context, and secrets: dsn: Annotated[str, Secret("DSN")]'
+            )
+
+    @property
+    def secrets(self) -> list[tuple[str, bool, bool]]:
+        """The names of its secrets for a listing: whether each is required, and that hosts get it when they start."""
+        required = {secret for name, secret in self._secrets.items() if name not in self._defaults}
+        return [(secret, secret in required, True) for secret in sorted({*self._secrets.values()})]
+
+    def arguments(self, context: Context, values: Mapping[str, str]) -> dict[str, Any]:
+        """Return the arguments of a call, with ``values`` of secrets by name; raises :class:`PluginError`."""
+        arguments: dict[str, Any] = dict.fromkeys(self._context, context)
+        for parameter, name in self._secrets.items():
+            if name in values:
+                arguments[parameter] = values[name]
+            elif parameter not in self._defaults:
+                raise PluginError(f"the lifespan {self.function.__name__} has no value of the secret {name}")
+        return arguments
+
+
 class Plugin:
     """The actions of a loaded plugin (``tools`` in the IPC contract), sorted by action id, and its lifespan."""
 
-    def __init__(self, source: bytes, tools: dict[str, PluginAction], lifespan: Callable[..., Any] | None) -> None:
+    def __init__(self, source: bytes, tools: dict[str, PluginAction], lifespan: Lifespan | None) -> None:
         self._source = source
         self.lifespan: Final = lifespan
         self.tools: Final = dict(sorted(tools.items()))
+        if lifespan is not None and lifespan.secrets:
+            for tool in tools.values():
+                tool.descriptor["secrets"] = [*tool.descriptor.get("secrets", ()), *lifespan.secrets]
 
     @property
     def sha256(self) -> str:
@@ -354,9 +392,9 @@ def _tools(module: ModuleType, plugin: str) -> dict[str, PluginAction]:
     return tools
 
 
-def _lifespan(module: ModuleType) -> Callable[..., Any] | None:
-    """Return the lifespan function that the module defines or imports; raises PluginError for several."""
+def _lifespan(module: ModuleType) -> Lifespan | None:
+    """Return the lifespan that the module defines or imports; raises PluginError for several."""
     found = {each.__name__: each for each in module.__dict__.values() if is_lifespan(each)}
     if len(found) > 1:
         raise PluginError(f"a plugin has one @lifespan, not {len(found)}: {', '.join(sorted(found))}")
-    return next(iter(found.values()), None)
+    return next(map(Lifespan, found.values()), None)

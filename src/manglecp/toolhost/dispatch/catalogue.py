@@ -159,6 +159,8 @@ class Listing:
             return executables
         libraries = [folder for program in executables for folder in library_paths(program)]
         options.setdefault("egress", sorted({name for action in self.catalogue.values() for name in action.egress}))
+        uses = {use for action in self.catalogue.values() for use in action.secrets if use.at_start}
+        options["start_secrets"] = sorted(uses)
         options["readable"] = (*options.get("readable", ()), *libraries)
         profile = sandbox or ("spawn" if executables else "strict")
         return HostCommand.for_plugin(

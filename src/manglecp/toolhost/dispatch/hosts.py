@@ -17,7 +17,7 @@ from collections.abc import Callable
 from subprocess import SubprocessError
 from typing import Final, TypeAlias
 
-from manglecp.base.redaction import Redactor
+from manglecp.pack import SecretError, SecretProvider
 from manglecp.toolhost.dispatch.launch import HostCommand, PoolLimits
 from manglecp.toolhost.dispatch.messages import CallRefused, ErrorCode, ErrorType
 from manglecp.toolhost.dispatch.process import HostProcess
@@ -37,7 +37,7 @@ class HostSlot:
         self.concurrency: Final = concurrency
         self.active = 0  # the calls and health checks that hold this slot
         self.successor_requested = False
-        self.retiring = False  # whether the successor is up: new calls wait for it
+        self.retiring = False  # whether new calls wait for the next host
         self.calls = 0  # requests that the current host has served, health requests included
         self.failed_starts = 0  # consecutive failures
         self.last_start_error: tuple[ErrorType, str] = ("crash", "")  # type and detail
@@ -61,6 +61,11 @@ class HostSlot:
 
     def has_grown(self, limits: PoolLimits) -> bool:
         return self.host is not None and self.host.resident_bytes() - self.initial_resident_bytes > limits.growth
+
+    def retire(self) -> None:
+        """Make the supervisor end the host after its last call, and start another one; no new call gets this host."""
+        self.retiring = True
+        self.wake.set()
 
     def request_successor(self) -> None:
         """Make the supervisor start a successor; until the successor is up, the current host keeps serving."""
@@ -177,9 +182,9 @@ class HostQueue:
 class HostSupervisor:
     """Keeps a host in each slot of ``queue`` from :meth:`start` to :meth:`close`, with one task per slot."""
 
-    def __init__(self, command: HostCommand, queue: HostQueue, limits: PoolLimits, redactor: Redactor) -> None:
+    def __init__(self, command: HostCommand, queue: HostQueue, limits: PoolLimits, secrets: SecretProvider) -> None:
         self._command = command
-        self._redactor = redactor
+        self._secrets = secrets
         self._queue = queue
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -225,8 +230,15 @@ class HostSupervisor:
 
     async def _start(self, slot: HostSlot) -> HostProcess | None:
         """Return a host that has answered a health request, or None with the reason in ``slot.last_start_error``."""
+        command, provider = self._command, self._secrets
         try:
-            host = HostProcess.start(self._command, on_end=slot.wake.set, redactor=self._redactor)
+            values = []
+            if command.start_secrets:
+                values = await self._loop.run_in_executor(provider.executor, provider.values, command.start_secrets)
+            host = HostProcess.start(command, on_end=slot.wake.set, redactor=provider.redactor, secrets=values)
+        except SecretError as error:
+            slot.last_start_error = ("exception", str(error))
+            return None
         except FileNotFoundError as error:
             slot.last_start_error = ("not_found", f"the host program is missing: {error.filename}")
             # A retry would fail as well, so the next start_failed() reaches the maximum.

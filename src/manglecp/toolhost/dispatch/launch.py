@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypedDict, TypeVar, Unpack
 
-from manglecp.pack import PythonEnvironment, SandboxPolicy, host_argv
+from manglecp.pack import PythonEnvironment, SandboxPolicy, SecretUse, host_argv
 from manglecp.toolhost.context import SETTINGS
 from manglecp.toolhost.dispatch.messages import MAX_TIMEOUT, is_timeout
 from manglecp.toolhost.sandbox import CONTAINED, Profile
@@ -210,6 +210,8 @@ class HostOptions(TypedDict, total=False):
     """Whether the profiles ``standard`` and ``spawn`` permit processes; by default they do."""
     concurrency: int
     """The number of calls that the host works on at the same time; 1 by default."""
+    start_secrets: Sequence[SecretUse]
+    """The secrets of the lifespan."""
     python: PythonEnvironment | None
     """The virtual environment of the pack; None: the host runs in the environment of this process."""
 
@@ -236,6 +238,8 @@ class HostCommand:
     single_use: bool = False
     concurrency: int = 1
     egress_option: str | None = None
+    start_secrets: tuple[SecretUse, ...] = ()
+    """Secrets whose values the host expects in the first line of its stdin."""
 
     @classmethod
     def for_plugin(
@@ -272,6 +276,8 @@ class HostCommand:
         settings, concurrency = options.get("settings"), options.get("concurrency", 1)
         if concurrency > 1:
             words.append("--concurrent")
+        if start_secrets := tuple(options.get("start_secrets", ())):
+            words.append("--start-secrets")
         return cls(
             argv=(*host_argv(options.get("python")), "--serve", plugin, *words),
             environ={**cls.inherited(environ), **({SETTINGS: json.dumps(dict(settings))} if settings else {})},
@@ -282,6 +288,7 @@ class HostCommand:
             contained=sandbox in CONTAINED,
             single_use=sandbox == "spawn" if single_use is None else single_use,
             concurrency=concurrency,
+            start_secrets=start_secrets,
         )
 
     @staticmethod

@@ -38,6 +38,7 @@ from manglecp.toolhost.dispatch.messages import (
     failure,
     interpret_answer,
 )
+from manglecp.toolhost.dispatch.process import HostProcess
 from manglecp.toolhost.dispatch.responses import HostLost, loss_error, may_repeat
 from manglecp.toolhost.dispatch.rights import LeaseIssuer, Right
 from manglecp.toolhost.leases import Audit
@@ -73,7 +74,7 @@ class Pool:
         size = default_pool_size(os.environ) if size is None else size
         self._queue = HostQueue(size, self._limits, options.get("on_outage"), concurrency=command.concurrency)
         self._secrets = options.get("secrets") or SecretProvider()
-        self._supervisor = HostSupervisor(command, self._queue, self._limits, self._secrets.redactor)
+        self._supervisor = HostSupervisor(command, self._queue, self._limits, self._secrets)
         self._leases = LeaseIssuer(options.get("audit"), on_pipe=command.issues_leases)
         self._single_use = command.single_use
         self._tasks: dict[str, asyncio.Task[Any]] = {}  # the tasks of running calls, by call id
@@ -168,6 +169,13 @@ class Pool:
             secrets = await self._read_secrets(call, deadline) if call.secrets else []
             while True:
                 slot = await self._queue.acquire(deadline)
+                host = slot.host
+                if _is_outdated(host, call, secrets):
+                    self._queue.release(slot)
+                    secrets = await self._read_secrets(call, deadline)  # those of the host may be the newer ones
+                    if slot.host is host and _is_outdated(host, call, secrets):
+                        slot.retire()
+                    continue
                 if self._single_use:
                     slot.request_successor()  # starts while this host works
                 try:
@@ -226,6 +234,12 @@ class Pool:
             if required_tier is None:
                 return document
             running.sent = False  # the host refused the call without an effect
+
+
+def _is_outdated(host: HostProcess | None, call: HostCall, secrets: list[SecretValue]) -> bool:
+    """Return whether the lifespan of the host got other values than ``secrets``."""
+    names = {use.name for use in call.secrets if use.at_start}
+    return bool(names) and host is not None and host.start_secrets != {each for each in secrets if each.name in names}
 
 
 @dataclass(slots=True)

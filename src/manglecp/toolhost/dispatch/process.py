@@ -21,7 +21,7 @@ import fcntl
 import os
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,6 +66,7 @@ class HostProcess:
         self.lease_key: Final = launched_host.lease_key
         self._process = process
         self.secrets: Final[set[SecretValue]] = set()  # received values; they are redacted while this host is alive
+        self.start_secrets: frozenset[SecretValue] = frozenset()  # those of the lifespan
         self._redactor = redactor
         self._contained = contained
         self._concurrent = concurrent
@@ -99,16 +100,31 @@ class HostProcess:
 
     @classmethod
     def start(
-        cls, command: HostCommand, *, on_end: Callable[[], None] | None = None, redactor: Redactor | None = None
+        cls,
+        command: HostCommand,
+        *,
+        on_end: Callable[[], None] | None = None,
+        redactor: Redactor | None = None,
+        secrets: Iterable[SecretValue] = (),
     ) -> HostProcess:
         """Start the process; raises OSError. A request may be written before the host is up.
 
-        ``on_end`` is called when the process is gone.
+        ``on_end`` is called when the process is gone. ``secrets`` are the values of ``command.start_secrets``.
         """
         stop_grace = STOP_GRACE if command.parent_option is None else LIFESPAN_GRACE
         launched, redactor = launch(command), redactor or Redactor()
         concurrent = command.concurrency > 1
-        return cls(launched, command.contained, on_end, redactor, concurrent=concurrent, stop_grace=stop_grace)
+        host = cls(launched, command.contained, on_end, redactor, concurrent=concurrent, stop_grace=stop_grace)
+        if command.start_secrets:
+            host._send_secrets(frozenset(secrets))
+        return host
+
+    def _send_secrets(self, values: frozenset[SecretValue]) -> None:
+        self.start_secrets = values
+        self.secrets.update(values)
+        line = msgspec.json.encode({value.name: value.text for value in values}) + b"\n"
+        self._unwritten.append(Request(line, self._loop.create_future()))  # the host does not answer this line
+        self._write()
 
     @property
     def alive(self) -> bool:

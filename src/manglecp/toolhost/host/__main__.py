@@ -94,7 +94,7 @@ def _execute(arguments: Arguments, streams: Streams, reports: Reports) -> int:
             undeclared=undeclared,
         )
         if plugin.lifespan is not None and mode in _CALLING_MODES:
-            executor.start(plugin.lifespan)
+            executor.start(plugin.lifespan, parse(streams.read_line()) if arguments.start_secrets else {})
     except PluginError as error:
         streams.write(encode(refusal(str(error))))
         return 3

@@ -21,7 +21,7 @@ USAGE: Final = (
     "        [--writable PATH]... [--readable PATH]... [--executable PATH]... [--user UID:GID]\n"
     "        [--limit NAME=N]... [--degrade] [--egress HOST:PORT]... [--private HOST:PORT]... [--egress-fd N]]\n"
     "       [--sha256 HEX] [--lease-key-fd N] [--progress-fd N] [--pipe-leases] [--parent PID]\n"
-    "       [--ignore-extra-inputs] [--concurrent] [--packages FOLDER]\n"
+    "       [--ignore-extra-inputs] [--concurrent] [--packages FOLDER] [--start-secrets]\n"
 )
 _SINGLE: Final = (
     "--lease-key-fd", "--progress-fd", "--sha256", "--sandbox", "--user", "--parent", "--packages", "--egress-fd",
@@ -29,6 +29,7 @@ _SINGLE: Final = (
 _REPEATABLE: Final = ("--workspace", "--writable", "--readable", "--executable", "--limit", "--egress", "--private")
 _FLAGS: Final = (
     "--pipe-leases", "--ignore-extra-inputs", "--degrade", "--read-only", "--no-processes", "--concurrent",
+    "--start-secrets",
 )  # fmt: skip
 _NEED_SANDBOX: Final = (*_REPEATABLE, "--egress-fd", "--user", "--degrade", "--read-only", "--no-processes")
 _LIMITS: Final = ("memory", "file_size", "open_files", "processes", "cpu_seconds", "temporary")
@@ -89,6 +90,8 @@ class Arguments(NamedTuple):
     """Whether serve mode works on several calls at the same time."""
     packages: str | None = None
     """The virtual environment whose packages the plugin can import."""
+    start_secrets: bool = False
+    """Whether the first line of standard input has the secrets of the lifespan: a JSON object of values by name."""
 
 
 def parse_arguments(argv: list[str]) -> Arguments:
@@ -128,6 +131,7 @@ def parse_arguments(argv: list[str]) -> Arguments:
         "--ignore-extra-inputs" in options or os.environ.get(_EXTRA_INPUTS_VARIABLE) in ("1", "true"),
         "--concurrent" in options,
         _value(options, "--packages"),
+        "--start-secrets" in options,
     )
 
 

@@ -105,6 +105,7 @@ class ConcurrentServer:
     def serve(self) -> None:
         """Serve until the end of the input, or an oversize request, and then cancel the open calls."""
         self._loop.add_reader(self._streams.input, self._read)
+        self._loop.call_soon(self._begin_buffered)  # requests that were read with the secrets of the lifespan
         while not self._ended.is_set():
             try:
                 self._loop.run_until_complete(self._ended.wait())
@@ -117,13 +118,20 @@ class ConcurrentServer:
     def _read(self) -> None:
         try:
             is_open = self._streams.fill()
-            while is_open and (line := self._streams.buffered_line()) is not None:
-                is_open = bool(line)
-                if is_open:
-                    self._begin(parse_request(line))
-        except (Oversize, PipeLost):
+        except PipeLost:
             is_open = False
-        if not is_open:
+        if is_open:
+            self._begin_buffered()
+        else:
+            self._ended.set()
+
+    def _begin_buffered(self) -> None:
+        try:
+            while line := self._streams.buffered_line():
+                self._begin(parse_request(line))
+        except Oversize:
+            line = b""
+        if line == b"":
             self._ended.set()
 
     def _begin(self, request: Any) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 from manglecp.toolhost.context import NO_STATE, Context, Reports, describe, failure_members, trace
 from manglecp.toolhost.conversion import ConversionError, encode_value
 from manglecp.toolhost.host.messages import parse
-from manglecp.toolhost.plugin import PluginAction
+from manglecp.toolhost.plugin import Lifespan, PluginAction
 from manglecp.toolhost.state import Slots, own_slots
 
 if TYPE_CHECKING:
@@ -152,12 +152,12 @@ class ActionExecutor:
                 track_calls(self._runner.get_loop())
         return self._runner.get_loop()
 
-    def start(self, function: Callable[..., Any]) -> None:
-        """Start the lifespan of the plugin before the first call; raises PluginError."""
+    def start(self, lifespan: Lifespan, secrets: Mapping[str, str]) -> None:
+        """Start the lifespan of the plugin before the first call; raises PluginError. ``secrets``: values by name."""
         from manglecp.toolhost.host.lifespan import start_lifespan
 
-        context = Context({}, Reports(None), {}, self._settings)
-        self._state, self._end_lifespan = start_lifespan(function, context, self.event_loop)
+        arguments = lifespan.arguments(Context({}, Reports(None), {}, self._settings), secrets)
+        self._state, self._end_lifespan = start_lifespan(lifespan.function, arguments, self.event_loop)
         self._lasting_files = frozenset(_names(self._temporary))
         if self._runner is not None:
             import asyncio

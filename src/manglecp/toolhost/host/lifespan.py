@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from manglecp.toolhost.context import Context, describe
+from manglecp.toolhost.context import describe
 from manglecp.toolhost.plugin import PluginError, error_line
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class _Overdue(BaseException):
 
 
 def start_lifespan(
-    function: Callable[..., Any], context: Context, get_loop: Callable[[], asyncio.AbstractEventLoop]
+    function: Callable[..., Any], arguments: Mapping[str, Any], get_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> tuple[Any, Callable[[], object]]:
     """Return what the lifespan yields, and the function that runs the rest of it; raises PluginError.
 
@@ -33,7 +33,7 @@ def start_lifespan(
     previous = signal.signal(signal.SIGALRM, _raise_overdue)
     signal.setitimer(signal.ITIMER_REAL, SECONDS, _REPEAT)
     try:
-        items = function(*[context] * code.co_argcount)
+        items = function(**arguments)
         if isinstance(items, Iterator):
             return next(items), lambda: next(items, None)
         return _start_in_loop(items, get_loop())
