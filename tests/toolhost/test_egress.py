@@ -129,7 +129,7 @@ def test_a_param_names_a_destination(tmp_path: Path) -> None:
 
 def test_the_effect_network_needs_egress(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path / "a", ACTIONS.replace(', egress=["b.test:443"]', ""))
-    assert problem.startswith("tell: it has the effect 'network', and no egress")
+    assert problem.startswith("tell has the effect 'network', and no egress")
     assert problem.endswith('@action(effects=["network"], egress=["HOST:PORT"])')
     weaker = '[sandbox]\nprofile = "standard"\n' + SETTINGS
     assert read(tmp_path / "a", ACTIONS.replace(', egress=["b.test:443"]', ""), weaker).egress.keys() == {"ask"}
@@ -537,7 +537,7 @@ def session():
 
 
 @pytest.mark.no_cover
-def test_the_end_of_a_lifespan_connects_as_its_start_does(tmp_path: Path, echo: _Echo) -> None:
+def test_the_end_of_a_lifespan_connects_as_its_start_does(tmp_path: Path, echo: Echo) -> None:
     async def main() -> None:
         async with pool_of(command) as pool:
             assert isinstance(await pool.call(call_of("ask", port=echo.port)), ActionResult)
