@@ -50,7 +50,7 @@ async def waits(context: Context[dict], seconds: float = 0) -> int:
     context.state["calls"] += 1
     return context.state["calls"]
 """
-HURRY = "from manglecp.toolhost.host import lifespan as hosted\nhosted.SECONDS = 0.3\n\n"  # in place of 10
+HURRY = "from manglecp.toolhost.host import lifespan as hosted\nhosted.START_SECONDS = 0.3\n\n"  # in place of 10
 LIFESPANS = {
     "async": """
 @lifespan

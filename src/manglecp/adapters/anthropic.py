@@ -131,7 +131,7 @@ class AnthropicLog(conversation.ExchangeLog):
         elif "role" in record:
             yield from self._dialogue.message(record)
         else:
-            raise records.another_format("neither an exchange, nor a message, nor an event of a stream", record)
+            raise records.unexpected_value("neither an exchange, nor a message, nor an event of a stream", record)
 
     def finish(self) -> Iterator[conversation.ConversationEvent]:
         yield from self._end_stream()
@@ -144,7 +144,7 @@ class AnthropicLog(conversation.ExchangeLog):
         if records.kind_of(response) == "error" or "error" in response:
             return
         if type(response.get("content")) not in (list, str):
-            raise records.another_format("neither a message with content, nor an error", response)
+            raise records.unexpected_value("neither a message with content, nor an error", response)
         yield self._reply(response)
 
     def _add_part(self, part: conversation.Message) -> None:
@@ -166,7 +166,7 @@ class _Messages(conversation.Dialect):
     def read_message(self, message: conversation.Message) -> conversation.ChatMessage:
         author = conversation.read_author(message, "system", "user", "assistant")
         if message.get("tool_calls") or "content" not in message:  # in this API, calls are only in the content
-            raise records.another_format("not a message of the Messages API", message)
+            raise records.unexpected_value("not a message of the Messages API", message)
         if author == "model":
             stop, model = records.optional_text(message, "stop_reason"), records.optional_text(message, "model")
             return conversation.ChatMessage(author, parts=tuple(_read_parts(message)), stop=stop, model=model)
@@ -221,7 +221,7 @@ def _read_parts(message: dict[str, Any]) -> Iterator[conversation.ReplyPart]:
             elif kind is not None and kind.endswith("_tool_result"):
                 yield _read_result(block, is_provider_run=True)
             elif kind not in _OTHER_BLOCKS:  # not skipped, because an unknown block could be a call
-                raise records.another_format("the type of the block is unknown", block)
+                raise records.unexpected_value("the type of the block is unknown", block)
 
 
 def _read_call(block: dict[str, Any], *, is_provider_run: bool) -> conversation.ToolCall:

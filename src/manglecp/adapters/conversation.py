@@ -132,7 +132,7 @@ def read_author(message: Message, *roles: str) -> Author:
     """Return the author of a message. Raises :class:`Fault` for a role other than ``roles``: calls would be lost."""
     role = records.kind_of(message, "role")
     if role not in roles:
-        raise records.another_format(f"not a message: its role is none of {', '.join(roles)}", message)
+        raise records.unexpected_value(f"not a message: its role is none of {', '.join(roles)}", message)
     return "model" if role == "assistant" else "system" if role in ("system", "developer") else "user"
 
 

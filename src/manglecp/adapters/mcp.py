@@ -75,7 +75,7 @@ class McpLog:
         elif "result" in message or "error" in message:
             self._response(message)
         else:
-            raise records.another_format("neither a request, nor a response, nor a notification", message)
+            raise records.unexpected_value("neither a request, nor a response, nor a notification", message)
         if self._parts and self._open_call_count == 0:
             yield self._end_turn()
 

@@ -65,7 +65,7 @@ class ChatMessages(_OpenAIDialect):
 def read_parts(message: conversation.Message) -> Iterator[conversation.ReplyPart]:
     """Yield the texts and calls of a reply of Chat Completions. Raises :class:`Fault` for unknown forms of calls."""
     if not _REPLY_MEMBERS.intersection(message):
-        raise records.another_format("neither content, nor calls", message)
+        raise records.unexpected_value("neither content, nor calls", message)
     if message.get("function_call") is not None:
         raise Fault("the call has no id: log tool_calls").inside("function_call")
     yield from _reply_texts(message)
@@ -155,7 +155,7 @@ def _reply_texts(message: conversation.Message) -> list[str]:
     content = message.get("content")
     for i, part in enumerate(content if type(content) is list else []):
         if records.kind_of(records.require_object(part, "content", i)) not in _REPLY_PARTS:
-            raise records.another_format("the type of the part is unknown", part).inside("content", i)
+            raise records.unexpected_value("the type of the part is unknown", part).inside("content", i)
     return content_texts(content)
 
 
@@ -232,7 +232,7 @@ class Items(_OpenAIDialect):
         if kind.endswith(("_output", "_approval_response")):
             return conversation.ChatMessage("user")
         if not kind.endswith(_CALL_SUFFIX) and kind not in _OTHER_ITEMS:
-            raise records.another_format(f"the item type {quote(kind)} is unknown", message)
+            raise records.unexpected_value(f"the item type {quote(kind)} is unknown", message)
         return conversation.ChatMessage("model", parts=tuple(read_item_parts(message)))
 
     def system(self, request: conversation.Message) -> list[str]:
@@ -416,7 +416,7 @@ class OpenAILog(conversation.ExchangeLog):
         elif records.kind_of(record) is not None:
             yield from self._items.message(record)
         else:
-            raise records.another_format("neither an exchange, nor a message or item, nor a part of a stream", record)
+            raise records.unexpected_value("neither an exchange, nor a message or item, nor a part of a stream", record)
 
     def _request(self, request: conversation.Message, session: str | None) -> conversation.ConversationEvent:
         if "input" not in request:
@@ -442,7 +442,7 @@ class OpenAILog(conversation.ExchangeLog):
             model, key = records.optional_text(response, "model"), records.optional_text(response, "id")
             yield self._items.reply(chain.from_iterable(items), read_stop_reason(response), model, key)
         elif response.get("error") is None:
-            raise records.another_format("neither choices, nor output, nor an error", response)
+            raise records.unexpected_value("neither choices, nor output, nor an error", response)
 
     def _completion_reply(self, completion: conversation.Message) -> conversation.ConversationEvent:
         (_, choice), *other_choices = records.each_object(completion, "choices")

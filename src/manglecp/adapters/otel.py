@@ -101,7 +101,7 @@ class OtelLog:
     def read(self, value: JSON, line: int) -> Iterator[ConversationEvent]:
         record = require_object(value)
         if "resourceSpans" not in record and "resourceLogs" not in record:
-            raise records.another_format("neither resourceSpans nor resourceLogs", record)
+            raise records.unexpected_value("neither resourceSpans nor resourceLogs", record)
         for path, span in _each_leaf(record, "resourceSpans", "scopeSpans", "spans"):
             with faults_at(*path):
                 self._add_span(span, line, path)

@@ -28,7 +28,7 @@ T = TypeVar("T")
 MAX_LINE_BYTES: Final = 64 << 20  # the limit of a line, and of a document over several lines
 MAX_LOG_BYTES: Final = 8 << 30
 MAX_NESTING: Final = 100  # the depth of JSON, including arguments and results given as text
-MAX_OPEN_TURNS: Final = 64  # turns, and conversations, that wait for results in later records; bounds memory
+MAX_OPEN_TURNS: Final = 64  # the most open turns, whose results may follow later; also the most remembered threads
 _BOM: Final = b"\xef\xbb\xbf"
 _DATA: Final = b"data:"  # the field of a server-sent event that has the record
 _OTHER_FIELDS: Final = (b"event:", b"id:", b"retry:", b":")  # fields that are skipped
@@ -59,7 +59,7 @@ class LogRecord(NamedTuple):
 
 
 def read_records(log: bytes | str | Iterable[bytes | str]) -> Iterator[LogRecord]:
-    """Yield the records of a log. Raises :class:`LogError` at a damaged line, after the records before it."""
+    """Yield the records of a log. Raises :class:`LogError` at a damaged line, after yielding the records before."""
     lines = ((number, line) for number, line in _numbered_lines(log) if line)
     first_line = next(lines, None)
     if first_line is None:
@@ -116,7 +116,10 @@ def _parse_line(data: bytes, line: int) -> JSON:
 
 
 def _numbered_lines(log: bytes | str | Iterable[bytes | str]) -> Iterator[tuple[int, bytes]]:
-    """Yield each line, stripped, with its number from 1. Raises :class:`LogError` if it is too long."""
+    """Yield each line, stripped, with its number from 1.
+
+    Raises :class:`LogError` for a line or a log that is too long, and for a lone surrogate.
+    """
     lines = log.split("\n") if isinstance(log, str) else io.BytesIO(log) if isinstance(log, bytes) else log
     total = 0
     for number, line in enumerate(lines, 1):
@@ -135,11 +138,11 @@ def _numbered_lines(log: bytes | str | Iterable[bytes | str]) -> Iterator[tuple[
 def require_object(value: JSON, *steps: str | int) -> dict[str, Any]:
     """Return the value if it is an object. Raises :class:`Fault` with the path ``steps``."""
     if type(value) is not dict:
-        raise another_format("an object belongs here", value).inside(*steps)
+        raise unexpected_value("an object belongs here", value).inside(*steps)
     return value
 
 
-_FORMATS: Final = (  # the members that identify a format, and its name with the next step
+_FORMATS: Final = (  # the members that identify a format, and its name with advice for the user
     ({"resourceSpans"}, "OpenTelemetry traces: use --from otel"),
     ({"jsonrpc"}, "JSON-RPC: use --from mcp"),
     ({"evidence"}, "evidence: use --from jsonl"),
@@ -159,12 +162,12 @@ _FORMATS: Final = (  # the members that identify a format, and its name with the
 )
 
 
-def another_format(expected: str, value: JSON) -> Fault:
-    """Return the fault for a record that is not what is ``expected``; its message names a recognised format."""
+def unexpected_value(problem: str, value: JSON) -> Fault:
+    """Return the fault with this problem of a value; if the value looks like another format, the message names it."""
     first_item = value[0] if type(value) is list and value else value
     members = first_item.keys() if type(first_item) is dict else ()
     format_name = next((name for marks, name in _FORMATS if marks <= set(members)), None)
-    return Fault(expected if format_name is None else f"{expected}; this looks like {format_name}")
+    return Fault(problem if format_name is None else f"{problem}; this looks like {format_name}")
 
 
 def unwrap_body(value: JSON) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -209,11 +212,11 @@ def required_text(holder: dict[str, Any], key: str) -> str:
 
 
 def text_or_number(holder: dict[str, Any], key: str) -> str | int:
-    """Return an id. Raises :class:`Fault` if it is neither a text nor a whole number."""
+    """Return a whole number, or a text that is not blank, such as an id. Raises :class:`Fault` for any other value."""
     value = holder.get(key)
     if type(value) is int or (type(value) is str and value.strip()):
         return value
-    raise Fault(f"{key} is a text or a whole number").inside(key)
+    raise Fault(f"{key} is neither a text nor a whole number").inside(key)
 
 
 def stream_index(holder: dict[str, Any], key: str) -> int:

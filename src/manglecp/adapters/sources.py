@@ -11,7 +11,7 @@ from manglecp.adapters.mcp import McpLog
 from manglecp.adapters.openai import OpenAILog
 from manglecp.adapters.otel import OtelLog
 from manglecp.adapters.policies import CONSTRAINTS, UNRECORDED, TurnPolicy, turn_policy_of
-from manglecp.adapters.records import LogError, another_format, read_records, require_object, text_or_number
+from manglecp.adapters.records import LogError, read_records, require_object, text_or_number, unexpected_value
 from manglecp.adapters.turns import LogReader, TurnAssembler, without_derived
 from manglecp.base.text import quote
 from manglecp.harness import Evidence
@@ -45,7 +45,7 @@ class NeutralLog:
             yield {**record, "turn": {"number": self._turn_count, "line": line}}
             return
         if "turn" not in record:
-            raise another_format("neither a document with evidence nor a row of a turn", record)
+            raise unexpected_value("neither a document with evidence nor a row of a turn", record)
         name = str(text_or_number(record, "turn"))
         turn = self._open_turns.get(name)
         if turn is None:

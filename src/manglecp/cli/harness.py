@@ -1,4 +1,4 @@
-"""``manglecp harness``: extract the turns of logs as evidence, and judge them; sessions of work."""
+"""``manglecp harness``: extract the turns of logs as evidence, judge them, and record the work on issues."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def ingest(log: str, log_format: str, policy: str | None, strict: bool, out: Pat
 
 @command.command("check")
 @option("--input FILE", "file", type=FILE, help="The evidence of one turn; - is standard input.")
-@option("--log LOG", type=FILE, help="A whole log; one line for each turn.")
+@option("--log LOG", type=FILE, help="A log, of which every turn is judged; one line of output for each.")
 @_log_options(required=False)
 @option("--witness FILE", type=OUTPUT_FILE, help="A file to write the witness of the turn to, for `harness verify`.")
 @json_option("Print one JSON document, or with --log one for each turn.")
@@ -108,7 +108,7 @@ def _judgement_lines(judgement: Judgement) -> Iterator[str]:
         yield f"    {finding.message}"
         yield f"    fix: {finding.failure.remedy}"
     if judgement.join_closed and judgement.findings:
-        yield "the join is closed; only the mutation is refused"
+        yield "the join of requests, results and uses is closed; only the mutation of the turn is refused"
 
 
 def _check_log(log: str, log_format: str, policy: str | None, strict: bool, as_json: bool) -> None:
@@ -153,7 +153,7 @@ def verify(file: str, as_json: bool) -> None:
 
     Exit status: 0 no difference, 1 at least one, 2 FILE is not a witness.
     """
-    with _invalid_evidence_of(source_name(file)):
+    with _as_invalid_file(source_name(file)):
         outcome = verify_witness(_read_object(file))
     lines = [f"{diff.where}: {json_text(diff.found)} is not {json_text(diff.expected)}" for diff in outcome.differences]
     lines.append(f"{'holds' if outcome.holds else 'does not hold'}  {outcome.judgement.witness_id}")
@@ -162,7 +162,7 @@ def verify(file: str, as_json: bool) -> None:
 
 
 @contextmanager
-def _invalid_evidence_of(name: str) -> Iterator[None]:
+def _as_invalid_file(name: str) -> Iterator[None]:
     """Convert an ``InvalidEvidence`` of the ``with`` block to an ``InvalidFile`` with this name."""
     try:
         yield
@@ -171,7 +171,7 @@ def _invalid_evidence_of(name: str) -> Iterator[None]:
 
 
 def _judge(document: Mapping[str, Any], name: str) -> Judgement:
-    with _invalid_evidence_of(name):
+    with _as_invalid_file(name):
         return judge(document)
 
 
@@ -192,7 +192,7 @@ def _read_turns(log: str, log_format: str, policy: str | None, strict: bool) -> 
     turn_policy, pinned_digest = _load_policy(policy)
     try:
         with open_binary(log) as stream:
-            # One byte more than the limit is read of a line: ingest_log refuses a line of that length.
+            # At most one byte more than the limit is read of each line: enough for ingest_log to refuse a longer line.
             lines = iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b"")
             turns = ingest_log(lines, log_format, turn_policy, pinned=pinned_digest, strict=strict)
             turn = None
@@ -205,7 +205,7 @@ def _read_turns(log: str, log_format: str, policy: str | None, strict: bool) -> 
 
 
 def _load_policy(name: str | None) -> tuple[Any, str | None]:
-    """Return a policy package and its pinned digest; of a JSON file, its object and None; by default, None and None."""
+    """Return the package, JSON object or built-in policy of this name, and the pinned digest if a package has one."""
     if name is None:
         return None, None
     if name == TRANSCRIPT and not Path(name).exists():

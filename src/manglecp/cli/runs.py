@@ -59,7 +59,7 @@ def list_(state: str | None, limit: int, as_json: bool, location: str | None) ->
 def show(run: str, as_json: bool, location: str | None, store_key: bytes | None) -> None:
     """Show one run: its steps with their outcomes, why actions failed, the decision it needs, and its response.
 
-    Of a run without effects, only the failures are stored. A response is stored for the retention of results.
+    Of a run without effects, only the failures are stored. A response is deleted after the retention time of results.
     """
     response = None
     with options.open_existing_store(location, store_key) as store, store.read_transaction() as tx:
@@ -68,7 +68,7 @@ def show(run: str, as_json: bool, location: str | None, store_key: bytes | None)
             failures = (store.runs.failures(tx, run) or b"").decode()
             if view is not None and view.run.ended_ms is not None:
                 response = store.runs.answer(tx, run)
-        except Unusable as error:  # only the failures are sealed
+        except Unusable as error:  # the failures or the response cannot be decrypted; the rest is not encrypted
             failures = str(error)
         if view is None and not failures:
             raise NoRun(run)
@@ -158,9 +158,9 @@ def resume(
 ) -> None:
     """Execute RUN in this process, with the PACK that it belongs to, if it has no owner; print the result.
 
-    A run that waits for a decision without a step in doubt continues: that decision is recorded in the ledger under
-    your name. A run of a client with a token needs the server's --tokens. Ctrl-C cancels the run after the current
-    step. The exit status is 0 if the run succeeded, 130 if it was cancelled, else 1.
+    If RUN waits for a decision and no step is in doubt, it continues, and your decision to resume it is recorded in the
+    ledger under your name. A run of a client with a token needs the server's --tokens. Ctrl-C cancels the run after
+    the current step. The exit status is 0 if the run succeeded, 130 if it was cancelled, else 1.
     """
     from manglecp.cli.serve import AuthOptions
 
@@ -209,7 +209,8 @@ async def _forward_cancel(cancel: asyncio.Event, store: Store, run: str, identit
 def _prepare_takeover(store: Store, run: str, digest: str, operator: str) -> str:
     """Return the identity of the run's client; if the run waits for a decision, record that it is resumed.
 
-    Raises ``NoRun``, or ``NotOpen`` with what to do if the run is over, owned, in doubt, or not of the pack ``digest``.
+    Raises ``NoRun``; raises ``NotOpen`` if the run is over, owned, in doubt, or not of the pack ``digest``. The message
+    says what the operator can do, if anything.
     """
     from manglecp.invoke import decide, find_undecided_step
 

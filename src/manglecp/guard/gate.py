@@ -38,9 +38,9 @@ from manglecp.wire import WireError
 from manglecp.wire.messages import DecidePayload, PermitReport
 
 OPERATION: Final = "guard"
-"""The operation of decisions in the decision log that were enforced."""
+"""The ``operation`` of a record in the decision log whose decision was enforced."""
 SHADOW_OPERATION: Final = "guard-shadow"
-"""The operation of decisions in shadow mode, in which every call is forwarded."""
+"""The ``operation`` of a record of shadow mode, in which every call is forwarded."""
 _STORE: Final = Path(".manglecp") / "guard.db"
 _REMEDY_SECONDS: Final = 0.03
 _UNPINNED: Final = f"the tool is not pinned in {FILE}: an operator has to run `manglecp guard pin`"
@@ -72,7 +72,7 @@ class Admission(NamedTuple):
     refusal: str | None = None
     """The text for the model; None if the call is forwarded."""
     record: DecisionRecord | None = None
-    """The decision about a call that is forwarded; its outcome is recorded."""
+    """The decision about a call that is forwarded; :meth:`Gate.report` records the outcome of the call later."""
 
 
 class _Listed(NamedTuple):
@@ -140,7 +140,10 @@ class Gate:
             warn("\n".join([*(found.render() for found in error.diagnostics), f"{self._consequence}"]))
 
     def result_filter(self, request: Mapping[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-        """Return the function that filters the result of a request; None if the host gets the result as it is."""
+        """Return the function that filters the result of a request; None if no filter applies.
+
+        In shadow mode the relay calls the function for its warnings, and forwards the result as it is.
+        """
         if request["method"] == "tools/list":
             params = request.get("params")
             return partial(self._filter_page, is_first_page=not (isinstance(params, dict) and params.get("cursor")))
@@ -154,11 +157,11 @@ class Gate:
     def _filter_instructions(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return a result without the instructions of the server, unless they are those that are pinned."""
         self._refresh()
-        others = _without(result, "instructions")
-        if result in (others, others | {"instructions": self._instructions}):
+        without_instructions = _without(result, "instructions")
+        if result in (without_instructions, without_instructions | {"instructions": self._instructions}):
             return result
         warn(f"{self._server}: its instructions are {'not sent' if self.enforce else 'suspicious'}: {_NEW_TEXT}")
-        return others
+        return without_instructions
 
     def _list_tools(self, tools: Sequence[Any], *, is_first_page: bool) -> list[Any]:
         """Note the tools that the server lists on a page, and return those that are not quarantined."""
@@ -171,9 +174,9 @@ class Gate:
         for tool in named:
             name, definition = tool["name"], definition_of(tool)
             listed = _Listed(definition_digest(definition), find_flaw(tool))
-            # A page may arrive twice, and two lists of a host may arrive page by page in turn.
-            is_other = counts[name] > 1 or before.get(name, listed) != listed
-            self._listed[name] = listed._replace(flaw=_DUPLICATE) if is_other else listed
+            # A page may arrive twice, and the pages of two listings may alternate: an equal definition is no duplicate.
+            is_duplicate = counts[name] > 1 or before.get(name, listed) != listed
+            self._listed[name] = listed._replace(flaw=_DUPLICATE) if is_duplicate else listed
             if (reason := self._quarantine(name)) is not None:
                 warn(f"{self._server}.{name} is {'not listed' if self.enforce else 'suspicious'}: {reason}")
         return [tool for tool in named if self._quarantine(tool["name"]) is None]
@@ -219,22 +222,22 @@ class Gate:
         if domain is None or self._store is None:
             raise WireError("internal_error", "the guard has no valid rules, lock or store; its log names the reason")
         name, pinned, reason = qualified_name(self._server, tool), self._pins.get(tool), self._quarantine(tool)
-        call, tools = Call(name, args), [] if pinned is not None else [Fact("macro", (name, ""))]
+        call, unpinned_facts = Call(name, args), [] if pinned is not None else [Fact("macro", (name, ""))]
         if pinned is not None and reason is None:
             variant = find_variant(args, domain.pack.actions[name].input_schema["properties"])
-            reason = variant and f"{variant}, and servers may read either"
+            reason = variant and f"{variant}: a server may read either of the two"
         try:
-            facts = [*call.facts(domain), *tools]
+            facts = [*call.facts(domain), *unpinned_facts]
             encoded = encode(args)
             # A tool that writes files could change the pins. One that takes URIs decodes %2E.
             if self._own_files.search(encoded) or self._own_files.search(unquote_to_bytes(encoded)):
                 facts.append(Fact("guard_file", (name,)))
             if reason is None:
                 return decide(domain, call, self._identity, time.time_ns(), facts)
-        except WireError as error:  # recorded as a denial, because it was tried
+        except WireError as error:  # the call was attempted, so it is recorded, as a denial
             problems = [found["message"] for found in (error.details or {}).get("schema_errors", ())]
             reason = f"the rules cannot decide: {'; '.join(problems) or error.message}"
-            facts = [Fact("call", (name,)), *tools]
+            facts = [Fact("call", (name,)), *unpinned_facts]
         facts.append(Fact("quarantined", (name, reason)))
         return decide(domain, call, self._identity, time.time_ns(), facts)
 
@@ -245,7 +248,7 @@ class Gate:
         return " ".join([_not_executed(tool, reasons), *remedies, end]).rstrip()
 
     async def _permit(self, tool: str, decision: Decision) -> Admission:
-        """Record a permit for the call, with the approval if it needs one; else return how it can be approved."""
+        """Record a permit for the call; if an approval is missing, return a refusal that says how to give it."""
         payload = DecidePayload(tool=decision.call.tool, args=dict(decision.call.args), permit=True)
         for is_last in (False, True):
             try:
@@ -303,7 +306,7 @@ class Gate:
 
 
 def _without(members: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the members without one name in any case, because some hosts do not distinguish them."""
+    """Return the members without ``name`` in upper, lower or mixed case: some hosts ignore the case of names."""
     return {key: value for key, value in members.items() if key.casefold() != name}
 
 

@@ -57,7 +57,7 @@ def restore_history(owned: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> Hi
         key = (step.kind, step.number)
         last_attempts[key] = step
         attempts[key] = max(attempts.get(key, 0), step.attempt)
-    outcomes = [_restore_outcome(run_id, step, plan) for step in last_attempts.values() if not _is_repeated(step)]
+    outcomes = [_restore_outcome(run_id, step, plan) for step in last_attempts.values() if not _lacks_outcome(step)]
     calls = [_restore_call(run_id, step, plan) for step in last_attempts.values() if step.state == StepState.UNKNOWN]
     last_witness = witnesses[-1] if witnesses else None
     return History(
@@ -75,14 +75,14 @@ def restore_history(owned: OwnedRun, plan: Plan, witnesses: Sequence[str]) -> Hi
     )
 
 
-def _is_repeated(step: StepRecord) -> bool:
-    """Return whether the step runs again: its outcome is unknown, or an operator decided that it failed."""
+def _lacks_outcome(step: StepRecord) -> bool:
+    """Return whether the history has no outcome of the step: it is unknown, or an operator decided that it failed."""
     is_decided_failure = step.state == StepState.FAILED and step.decided_by is not None
     return is_decided_failure or step.state in (StepState.UNKNOWN, StepState.STARTED)
 
 
 def _is_not_in_turns(outcome: StepOutcome, step: StepRecord, last_witness: str | None) -> bool:
-    """Return whether no closed turn has the outcome, since the call is of the last turn, or an operator decided."""
+    """Return whether no closed turn has the outcome: the last one authorised the call, or an operator decided later."""
     is_of_last_turn = last_witness is not None and step.witness == last_witness
     return outcome.call is not None and (step.decided_by is not None or is_of_last_turn)
 
@@ -129,7 +129,7 @@ def _restore_call(run: str, step: StepRecord, plan: Plan) -> ActionCall | None:
 
 
 class StoredArguments(msgspec.Struct, frozen=True):
-    """The inputs of an admitted run, as stored for a worker that resumes the run."""
+    """The arguments, principal, proof inputs and approval of an admitted run, as stored for its recovery."""
 
     args: dict[str, Any]
     """The arguments, without defaults and secrets."""
@@ -188,7 +188,10 @@ class Recovery:
         await self._store.writer.write(lambda tx: self._store.runs.request_cancel(tx, run.run_id, run.identity))
 
     async def stays_unclaimed(self, run: str, seconds: float) -> bool:
-        """Wait until another process takes the run over; return True if no process does within ``seconds``."""
+        """Return whether the run has no new owner within ``seconds``.
+
+        Returns False as soon as another process owns the run, the run stops, or this process shuts down.
+        """
         deadline = time.monotonic() + seconds
         for pause in pauses():
             stored_run = await self._run(run)
@@ -200,7 +203,7 @@ class Recovery:
         return False
 
     async def wait(self, run: str, observer: RunObserver, *, keyed: bool) -> RunResponse:
-        """Return the response of a run when it has ended, forwarding a cancellation to its owner.
+        """Return the response of a run when it has ended or waits for a decision; forward a cancellation to its owner.
 
         ``keyed`` is whether the request has a key: then the client may repeat the request if this process shuts down.
         """

@@ -8,7 +8,7 @@ from typing import Final
 
 from manglecp.mangle.declarations import Merge
 from manglecp.mangle.engine.views import Rounds
-from manglecp.mangle.explain.instances import Instance, Instances, Option, Support, cheapest_cover
+from manglecp.mangle.explain.instances import Instance, Instances, Option, Support, smallest_cover
 from manglecp.mangle.explain.solver import ModelSolver, index_by, row_key
 from manglecp.mangle.facts import Args, Fact, TimedArgs
 from manglecp.mangle.model import Index, Relation, program_facts
@@ -154,7 +154,7 @@ class DerivationOrder:
         option = support.options[0]
         if option.demand.whole is None:
             return option.facts[:1]
-        return cheapest_cover(option, lambda fact: (fact.text,))
+        return smallest_cover(option, lambda fact: (fact.text,))
 
 
 def _round(fact: Fact, rounds: Rounds) -> float:

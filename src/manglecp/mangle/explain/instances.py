@@ -31,7 +31,7 @@ from manglecp.mangle.values import INT_MAX, INT_MIN
 
 
 def free_ends(premise: Literal, row: Row) -> tuple[str | None, str | None]:
-    """Return the free variables that take the start and the end of a fact's interval; None for an end without one."""
+    """Return the free variables that take the start and the end of a fact's interval, None for a missing variable."""
     if premise.annotation is None:
         return None, None
 
@@ -83,8 +83,11 @@ def option_of(demanded: Demand, key: Key, args: Args, intervals: Iterable[Interv
     return Option(tuple(Fact(key[0], args, i) for i in intervals if i[0] <= last and first <= i[1]), demanded)
 
 
-def cheapest_cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> tuple[Fact, ...]:
-    """Return the fewest facts that together cover the demanded interval, cheap facts first; () without a cover."""
+def smallest_cover(option: Option, cost: Callable[[Fact], tuple[Any, ...]]) -> tuple[Fact, ...]:
+    """Return the fewest facts that together cover the demanded interval; () if there is no cover.
+
+    Of facts that extend the cover equally far, the one of the least ``cost`` is taken.
+    """
     assert option.demand.whole is not None
     needed_from, last = option.demand.whole
     cover: list[Fact] = []
@@ -187,7 +190,7 @@ class DerivedRow:
 
 SMALL_GROUP: Final = 20  # a proof shows all rows of a group of this size
 MAX_GROUP_ROWS: Final = 5  # rows of a larger group that a proof shows; the proof counts the others
-MAX_GROUP_LEAVES: Final = 100  # MAX_GROUP_ROWS for a group whose premises have no rules
+MAX_GROUP_LEAVES: Final = 100  # the same, if all premises of the group are given facts
 
 
 class Instances:
@@ -202,7 +205,8 @@ class Instances:
     def of(self, fact: Fact, limit: int | None = None) -> tuple[list[Instance], bool]:
         """Return the instances that derive a fact (with its original interval), and whether these are all.
 
-        With ``limit``, a rule with more rows contributes that number of rows, from the least facts of its premises.
+        With ``limit``, a rule contributes at most that many rows, from the first facts of its premises in sort order. A
+        rule that needs a head check contributes all its rows.
         """
         instances: list[Instance] = []
         complete = True
@@ -211,7 +215,7 @@ class Instances:
             start = shape.fix(shape.selective_positions, fixed_values)
             if start is None:
                 continue
-            if shape.compares_head:  # the rows from ``start`` derive other facts too, so the result is cached
+            if shape.needs_head_check:  # the rows from ``start`` derive other facts too, so the result is cached
                 cached = self._cache.get((id(shape), fixed_values))
                 if cached is None:
                     cached = self._cache[id(shape), fixed_values] = self.derivations(shape, start)

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from manglecp.mangle.explain.derivation_order import DerivationOrder
 from manglecp.mangle.explain.fixpoint import settle
-from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, cheapest_cover
+from manglecp.mangle.explain.instances import Absence, Instance, Instances, Option, smallest_cover
 from manglecp.mangle.explain.solver import ModelSolver
 from manglecp.mangle.facts import Fact
 from manglecp.mangle.syntax import Key
@@ -160,7 +160,7 @@ class Search:
             return proved
         if option.demand.whole is None:
             return (min(proved, key=self._fact_order),)
-        return cheapest_cover(Option(proved, option.demand), self._fact_order)
+        return smallest_cover(Option(proved, option.demand), self._fact_order)
 
     def _fact_order(self, fact: Fact) -> tuple[int, int, str]:
         choice = self.best[fact]

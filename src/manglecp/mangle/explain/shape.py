@@ -73,7 +73,8 @@ class RuleRef:
 def rule_ref(clause: syntax.Clause) -> RuleRef:
     """Return the reference of a rule; its id is a digest of its canonical text."""
     data = printer.clause(clause).encode()
-    digest = sha256(b"4:rule\n%d:%s\n" % (len(data), data))  # length-prefixed: no other object has this digest
+    # Domain separation: with the kind and the length as prefixes, no digest of other data is equal.
+    digest = sha256(b"4:rule\n%d:%s\n" % (len(data), data))
     file, line = (None, None) if clause.span is None else (clause.span.source.name, clause.span.line)
     return RuleRef(clause, f"/rule/{digest.hexdigest()[:32]}", clause.head.predicate, file, line)
 
@@ -95,7 +96,7 @@ class Shape:
         return self.ref.text, self.ref.file or "", self.ref.line or 0
 
     def as_written(self, position: int) -> syntax.Premise:
-        """Return the premise of the clause that runs at a position of the running order."""
+        """Return, as the clause has it, the premise at a position of the running order."""
         return self.rule.clause.premises[self.rule.positions[position]]
 
     @cached_property
@@ -164,7 +165,8 @@ class Shape:
         return len(positions) < len(self.rule.head.args) or self.predicate.temporal
 
     @cached_property
-    def compares_head(self) -> bool:
+    def needs_head_check(self) -> bool:
+        """Whether rows have to be compared with the fact to be explained, because they may derive other facts."""
         return self.leaves_open(self.selective_positions)
 
     def fix(self, positions: Iterable[int], values: Iterable[object]) -> Row | None:

@@ -18,14 +18,15 @@ from manglecp.wire import Schemas
 
 SUFFIXES: Final = (".mg", ".jsonl", ".csv", ".sc")
 _GZIP_SUFFIX: Final = ".gz"
-_LINE_FORMATS: Final = {".mg": read_mangle, ".jsonl": read_jsonl, ".sc": read_simplecolumn}
+_READERS: Final = {".mg": read_mangle, ".jsonl": read_jsonl, ".sc": read_simplecolumn}  # CSV needs a predicate, too
 
 
 @dataclass(frozen=True, slots=True)
 class FactFile:
     """A file of facts. A file with another hash than ``sha256`` is refused.
 
-    ``predicate``, for CSV, defaults to the name of the file; ``name``, for messages, to the path.
+    ``predicate`` is used for CSV only, by default the name of the file without endings. ``name`` is used in messages,
+    by default the path.
     """
 
     path: Path
@@ -84,4 +85,4 @@ def _read(file: FactFile, schemas: Schemas, limits: FileLimits, check: bool) -> 
     source = decode(name, data)
     if file.format == ".csv":
         return read_csv(source, file.table_predicate, schemas, limits, check)
-    return _LINE_FORMATS[file.format](source, schemas, limits, check)
+    return _READERS[file.format](source, schemas, limits, check)

@@ -43,7 +43,8 @@ from manglecp.toolhost.dispatch.responses import HostLost, loss_error, may_repea
 from manglecp.toolhost.dispatch.rights import LeaseIssuer, Right
 from manglecp.toolhost.leases import Audit
 
-_MAX_SECRET_VALUES: Final = 64  # values that one host has received: rotated ones are redacted until the host ends
+# Every value that a host has received, rotated ones too, is redacted until the host ends; with more, it is replaced.
+_MAX_SECRET_VALUES: Final = 64
 
 
 class PoolOptions(TypedDict, total=False):
@@ -209,7 +210,10 @@ class Pool:
     async def _exchange(
         self, slot: HostSlot, running: _RunningCall, secrets: list[SecretValue], deadline: float
     ) -> dict[str, Any]:
-        """Send the call and return the answer; if a foreign host requires a lease, send the call again with one."""
+        """Send the call and return the answer.
+
+        A foreign host issues its own leases: if it requires one, the call is sent again with a lease of that host.
+        """
         host, call = slot.host, running.call
         assert host is not None
         required_tier: int | None = None  # the tier of the lease that a foreign host requires
@@ -219,7 +223,7 @@ class Pool:
             host.secrets.update(secrets)
             if len(host.secrets) > _MAX_SECRET_VALUES:
                 slot.request_successor()
-            running.sent = call.above_tier_0  # from here on, a cancelled call may have had an effect
+            running.sent = call.above_tier_0  # from here on, a cancelled call above tier 0 may have had an effect
             document = await host.exchange(
                 line,
                 deadline=deadline,
@@ -251,7 +255,7 @@ class _RunningCall:
     breaker: Breaker
     permit: Permit
     impatient: bool  # the caller waits for less time than the action may take
-    sent: bool = False  # whether a host may have received the call, and has not answered
+    sent: bool = False  # a host may have received the call, and has not answered; at tier 0, set only for a lost host
     suspected: bool = False  # a host was lost during this call, and no other host has answered since
 
     @property

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # the C module behind signal, without its enums
 
-SECONDS: Final = 10.0  # for the start, less than dispatch gives a host; dispatch gives the end as many
-_REPEAT: Final = 0.5  # seconds; a background task of the plugin may get the first exception
+START_SECONDS: Final = 10.0  # less than dispatch waits for a host to start; it waits as long for the lifespan's end
+_ALARM_REPEAT_SECONDS: Final = 0.5  # the first alarm may be raised in a background task of the plugin
 
 
 class _Overdue(BaseException):
@@ -31,14 +31,14 @@ def start_lifespan(
     """
     name, code = function.__name__, function.__code__
     previous = signal.signal(signal.SIGALRM, _raise_overdue)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS, _REPEAT)
+    signal.setitimer(signal.ITIMER_REAL, START_SECONDS, _ALARM_REPEAT_SECONDS)
     try:
         items = function(**arguments)
         if isinstance(items, Iterator):
             return next(items), lambda: next(items, None)
         return _start_in_loop(items, get_loop())
     except _Overdue:
-        raise PluginError(f"the lifespan {name} did not start within {SECONDS:g} s") from None
+        raise PluginError(f"the lifespan {name} did not start within {START_SECONDS:g} s") from None
     except BaseException as error:
         line = error_line(error, code.co_filename)
         raise PluginError(f"the lifespan {name} cannot start: {describe(error)}{line}") from error
