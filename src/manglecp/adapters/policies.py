@@ -40,8 +40,8 @@ class ToolDefinition:
 def offer_tools(definitions: Iterable[ToolDefinition | None], *, is_complete: bool = True) -> OfferedTools:
     """Return the offer. A definition that is None stands for tools that the log does not name.
 
-    ``is_complete`` is whether no server adds tools. The offer has a catalogue, which makes calls of other tools
-    invalid, only if ``is_complete`` and the log names all tools.
+    ``is_complete`` is False if the request names MCP servers, which may add tools that the log does not list. The offer
+    has a catalogue, which makes calls of other tools invalid, only if ``is_complete`` and the log names all tools.
     """
     all_definitions = list(definitions)
     tools = [tool for tool in all_definitions if tool is not None]
@@ -68,8 +68,8 @@ def read_caller(call: dict[str, Any]) -> Caller | None:
     caller = call.get("caller")
     parent = None
     if type(caller) is dict:
-        parent_members = ("tool_id", "caller_id", "call_id", "id")
-        parent = next((caller[name] for name in parent_members if type(caller.get(name)) is str), None)
+        id_names = ("tool_id", "caller_id", "call_id", "id")  # of the call that runs the program; logs differ
+        parent = next((caller[name] for name in id_names if type(caller.get(name)) is str), None)
         caller = required_text(caller, "type")
     kind = normalize_caller(caller) if type(caller) is str else "direct"
     return None if kind == "direct" else Caller(kind, parent)
@@ -87,7 +87,7 @@ TRANSCRIPT_POLICY: Final = {"protocolStatePolicy": {"handledStopReasons": [*HAND
 """The policy for transcripts, which have no stop reasons."""
 
 CONSTRAINTS: Final = frozenset({*Constraints.__struct_encode_fields__, "policyDocuments"})
-"""The members of a turn's document that constrain its evidence."""
+"""The members of a policy mapping that constrain what a turn may record; all others are CallSpec fields."""
 
 _PER_TURN_FIELDS: Final = ("callId", "modelRef", "actionMode", "executionPattern", "toolChoice")
 

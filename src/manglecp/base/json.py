@@ -19,7 +19,8 @@ _ARRAY_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")  # nine digits suffice: no
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_DEPTH: Final = 200
 """Far below the limit of any JSON parser or encoder, so that a canonical value is canonical everywhere."""
-_CHARACTERS_PER_PART: Final = 32  # that count as a part, because a pattern reads every character
+# value_size() counts every 32 characters of a text as one part: to match a regular expression costs time per character.
+_CHARACTERS_PER_PART: Final = 32
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -60,7 +61,8 @@ def canonical(value: Any) -> bytes:
 def is_plain(value: Any) -> bool:
     """Return whether msgspec's encoder certainly writes this dict or list canonically.
 
-    True selects the fast path of :func:`canonical`. False may be returned for other values, too.
+    True selects the fast path of :func:`canonical`. False does not mean the contrary: msgspec may write such a value
+    canonically, too.
     """
     level = [value]
     for _ in range(_MAX_DEPTH):
@@ -181,7 +183,7 @@ def value_size(value: Any, limit: int) -> int:
         if isinstance(part, str):
             count += len(part) // _CHARACTERS_PER_PART
         elif part is None or isinstance(part, (int, float)):
-            continue  # checked first, because it is the most frequent case and a check of Mapping is slow
+            continue  # these types are frequent, and are checked before Mapping, whose check is slow
         elif isinstance(part, list):
             count += max(0, len(part) - limit)  # items beyond the limit are counted, but not visited
             stack += part[:limit]

@@ -111,10 +111,10 @@ _STATUS_ROWS: Final = {  # the row of an HTTP status
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pattern of the payload of messages of a type, or of each object at a path in it."""
+    """A pattern that the payload of every message of one type must match, or every object at some paths in it."""
 
     type: str
-    at: tuple[str, ...] = ("",)  # paths of member names
+    at: tuple[str, ...] = ("",)  # dotted paths of members in the payload; "" is the payload itself
     transport: str | None = None  # by default any
     when: Any = {}  # the pattern of the objects to which the rule applies
     rows: tuple[str, ...]
@@ -155,18 +155,19 @@ class Watcher:
         self._manifest_names: list[set[str]] = []  # names in each list and object of the manifest, without its intents
         self._tool_names: set[str] = set()  # the names of tools in all answers so far
 
-    def __call__(self, answer: ServerMessage) -> None:
+    def __call__(self, message: ServerMessage) -> None:
         """Check a message of the server."""
-        for row, holds, expected, seen in self._observe(answer):
+        for row, holds, expected, seen in self._observe(message):
             assert row in WATCHED, row
             self._report.note(row, holds, expected, seen)
 
-    def _observe(self, answer: ServerMessage) -> Iterator[Observation]:
-        envelope, type_ = answer.envelope, answer.type
-        yield Observation("WIRE-16", True)  # the message was decoded
+    def _observe(self, message: ServerMessage) -> Iterator[Observation]:
+        envelope, type_ = message.envelope, message.type
+        # Both hold, because only JSON in UTF-8 is decoded.
+        yield Observation("WIRE-16", True)
         yield Observation("WIRE-24", True)
         for name in ("type", "id", "manglecp", "payload"):
-            yield Observation("WIRE-01", name in envelope, f"the member {name} in every message", answer)
+            yield Observation("WIRE-01", name in envelope, f"the member {name} in every message", message)
         version = envelope.get("manglecp")
         yield Observation("WIRE-09", version == VERSION, f"manglecp {VERSION}", version)
         is_server_type = type_ in SERVER_TYPES
@@ -180,22 +181,22 @@ class Watcher:
         for path, rows in ROWS[type_].items():
             if _has_path(envelope, path):
                 yield from (Observation(row, True) for row in rows if row not in violated_rows)
-        if answer.status is not None:
-            yield from _check_http(answer)
+        if message.status is not None:
+            yield from _check_http(message)
         if not isinstance(envelope.get("payload"), dict):
             return
         for rule in _RULES:
             if rule.type == type_ and (rule.transport or self._report.transport) == self._report.transport:
-                yield from rule.observe(answer.payload)
+                yield from rule.observe(message.payload)
         if type_ == "intent_response":
-            yield from _check_intent_response(answer)
+            yield from _check_intent_response(message)
         elif type_ == "error":
-            yield from _check_error(answer)
-        yield from self._check_manifest_lists_no_tools(type_, answer.payload)
+            yield from _check_error(message)
+        yield from self._check_manifest_lists_no_tools(type_, message.payload)
         secrets_row = {"invoke_response": "OBS-10", "intent_response": "PROOF-09"}.get(type_)
         if secrets_row is not None:
             for secret in self.secrets:
-                is_absent = secret not in answer.data.decode(errors="replace")
+                is_absent = secret not in message.data.decode(errors="replace")
                 yield Observation(secrets_row, is_absent, "no credential in an answer", "the client's own token")
 
     def _check_manifest_lists_no_tools(self, type_: str, payload: dict[str, Any]) -> Iterator[Observation]:
@@ -211,27 +212,28 @@ class Watcher:
                 yield Observation("MANI-02", len(common) < 2, "a manifest that lists no tools", seen)
 
 
-def _check_http(answer: ServerMessage) -> Iterator[Observation]:
-    content_type, code = answer.headers.get("content-type", ""), answer.code
+def _check_http(message: ServerMessage) -> Iterator[Observation]:
+    content_type, code = message.headers.get("content-type", ""), message.code
     is_json = content_type.split(";")[0].strip() == "application/json"
     yield Observation("TRANS-14", is_json, "Content-Type: application/json", content_type)
-    yield Observation("PROG-04", answer.type != "progress", "no progress on HTTP", answer)
-    holds = (answer.status == 200) == (answer.type != "error")
-    yield Observation("TRANS-15", holds, "status 200 for answers, and never for errors", answer)
+    yield Observation("PROG-04", message.type != "progress", "no progress on HTTP", message)
+    holds = (message.status == 200) == (message.type != "error")
+    yield Observation("TRANS-15", holds, "status 200 for messages other than errors, and only for them", message)
     if isinstance(code, str) and code in CODE_ROWS:
         status = CODES[code].status
         rows = [CODE_ROWS[code]]
-        if status in _STATUS_ROWS and not code.startswith("confirmation"):  # TRANS-17: authentication only
+        # Confirmations have status 403, too, but TRANS-17 is only about authentication.
+        if status in _STATUS_ROWS and not code.startswith("confirmation"):
             rows.append(_STATUS_ROWS[status])
         for row in rows:
-            yield Observation(row, answer.status == status, f"status {status} for {code}", answer.status)
+            yield Observation(row, message.status == status, f"status {status} for {code}", message.status)
 
 
 def _check_intent_response(answer: ServerMessage) -> Iterator[Observation]:
     for tool in answer.tools:
         level = str(tool.get("disclosure_level"))  # a server may send any JSON here
         if level in _LEVEL_ROWS:
-            yield Observation(_LEVEL_ROWS[level], True)  # a missing or forbidden member violates the schema
+            yield Observation(_LEVEL_ROWS[level], True)  # if violated, the check of the schema reports the row
     coverage = get_path(answer.payload, "diagnostics", "rule_coverage")
     if isinstance(coverage, dict):
         parts = [coverage.get(name, 0) for name in ("rules_fired", "rules_dormant", "rules_inapplicable")]
@@ -252,17 +254,17 @@ def _names(container: Any) -> set[str]:
     return {item for item in items if isinstance(item, str)}
 
 
-def _check_error(answer: ServerMessage) -> Iterator[Observation]:
-    code = answer.code
+def _check_error(message: ServerMessage) -> Iterator[Observation]:
+    code = message.code
     if not isinstance(code, str):
         return
     if code.startswith("x-"):
-        text = answer.payload.get("message")
+        text = message.payload.get("message")
         yield Observation("ERR-33", isinstance(text, str) and bool(text), "a message with a custom code", text)
         return
     expected = f"one of the {len(CODE_ROWS)} codes, or one that begins with x-"
     yield Observation("ERR-33", code in CODE_ROWS, expected, code)
     if code in CODE_ROWS:
-        recoverable, seen_flag = CODES[code].recoverable, answer.payload.get("recoverable")
+        recoverable, seen_flag = CODES[code].recoverable, message.payload.get("recoverable")
         expected = f"recoverable {str(recoverable).lower()} for {code}"
         yield Observation(CODE_ROWS[code], seen_flag is recoverable, expected, seen_flag)

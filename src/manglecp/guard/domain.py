@@ -21,19 +21,20 @@ _EFFECTS: Final[Mapping[ToolClass, str]] = {
     "read": "none",
     "open_read": "network",
     "write": "x-write",
-    "destructive": "x-destructive",  # the kernel demands an approval for the effect destructive, even if exempt
+    # Not "destructive": for that effect, the kernel demands an approval even of tools that the rules exempt.
+    "destructive": "x-destructive",
     "unknown": "x-unknown",
 }
 
 
 def load_guard_domain(config: Path, servers: Servers, rules: Path | None) -> Domain:
-    """Return the domain of the pinned tools. Raises :class:`.PackError` for the rules, :class:`.GuardError` for files.
+    """Return the domain of the pinned tools. Its digest covers the configuration, the pins, the classes and the rules.
 
-    Its digest covers the configuration, the pins, the classes and the rules.
+    Raises :class:`.PackError` if the rules are invalid, :class:`.GuardError` if their folder is empty or unreadable.
     """
     sources = [Source(STARTER, (files(__package__) / STARTER).read_text("utf-8"), Trust.POLICY), *_read_rules(rules)]
     names = qualified_names(servers)
-    tools = {name: servers[server][tool] for name, (server, tool) in names.items()}
+    tools = {name: servers[server][tool_name] for name, (server, tool_name) in names.items()}
     content = {
         "configuration": str(config),
         "tools": {name: [tool.digest, tool.tool_class] for name, tool in tools.items()},
@@ -46,7 +47,7 @@ def load_guard_domain(config: Path, servers: Servers, rules: Path | None) -> Dom
         digest=digest(content),
     )
     facts = [Fact("tool_class", (name, tool.tool_class)) for name, tool in tools.items()]
-    facts += [Fact("tool_of", (name, server, tool)) for name, (server, tool) in names.items()]
+    facts += [Fact("tool_of", (name, server, tool_name)) for name, (server, tool_name) in names.items()]
     return Domain.load(pack, facts=facts)
 
 

@@ -43,7 +43,8 @@ _MAX_READ: Final = 4_096  # cached offers that were read, and decoded definition
 _MAX_STORED: Final = 2_048  # cached offers that were written
 _LARGEST_CACHED: Final = 8_192  # bytes; larger documents are not cached: clients influence their number and size
 _SLOW_SECONDS: Final = 0.005  # a decision that takes longer must not block the event loop
-_LARGEST_INLINE: Final = 64  # size of arguments that rules read; with larger ones, a cheap decision may become slow
+# The largest arguments with which a decision that reads them is made on the event loop instead of in a thread.
+_LARGEST_INLINE: Final = 64
 _FRESH_SECONDS: Final = 1.0  # how long a cached offer is used before the store is read again
 _MAX_SKILL_PROOFS: Final = 64  # proofs for one request to read skills
 JsonPath = tuple[str | int, ...]
@@ -100,10 +101,10 @@ class OfferService:
             self._store_offers(selection.evaluation, selection.definitions, now_ns)
         return selection.response
 
-    def change(self, change: Callable[[Domain], Domain]) -> None:
-        """Use the domain that ``change`` returns for the current one, one change at a time. Blocks."""
+    def change(self, update: Callable[[Domain], Domain]) -> None:
+        """Replace the current domain by ``update(domain)``, one change at a time. Blocks."""
         with self._change_lock:
-            self.renew(change(self.domain))
+            self.renew(update(self.domain))
 
     def renew(self, domain: Domain) -> None:
         """Use a domain with other generated facts. Evaluations under way keep the old domain."""
@@ -143,8 +144,8 @@ class OfferService:
     async def skills(self, identity: Identity, skill_id: str | None = None) -> tuple[Skill, ...]:
         """Return one skill with its text, or all skills with summaries, if offers to this identity need them now.
 
-        The offers are proven again, the newest first, within the time limit of one evaluation. Raises WireError for any
-        other skill, whether it exists or not.
+        The offers are proven again, the newest first, within the time limit of one evaluation. Raises WireError if no
+        offer needs the skill ``skill_id`` now, whether it exists or not.
         """
         now_ms, registry = self._clock() // 1_000_000, self._store.registry
         latest_ms = now_ms + CLOCK_TOLERANCE_NS // 1_000_000  # the client's clock may be ahead
@@ -159,10 +160,11 @@ class OfferService:
             offer = await self.find(identity.name, macro_id)
             if offer is not None and not needed_ids.issuperset(offer.definition.skills):
                 needed_ids.update(await asyncio.to_thread(self._needed_skills, offer, identity))
-        readable = [text for _, text in sorted(self.domain.pack.skills.items()) if text.skill_id in needed_ids]
+        pack_skills = [pack_skill for _, pack_skill in sorted(self.domain.pack.skills.items())]
+        readable = [pack_skill for pack_skill in pack_skills if pack_skill.skill_id in needed_ids]
         if skill_id is None:
             return tuple(map(skill, readable))
-        matching_skills = tuple(skill(text, complete=True) for text in readable if text.skill_id == skill_id)
+        matching_skills = tuple(skill(found, complete=True) for found in readable if found.skill_id == skill_id)
         if not matching_skills:
             raise WireError("x-skill_not_found", "No tool that is offered to you now refers to a skill with this id")
         return matching_skills
@@ -170,10 +172,11 @@ class OfferService:
     def _needed_skills(self, offer: Offer, identity: Identity) -> tuple[str, ...]:
         """Prove an offered tool again, and return the ids of the skills that it needs now; empty without a proof.
 
-        Clients without a credential share one identity: the facts of one client prove no skill for another.
+        Clients without a credential share one identity. Their facts and parameters are not used, so that the facts of
+        one client do not give a skill to another.
         """
         tool, inputs = offer.definition.tool, offer.inputs
-        assert inputs.intent is not None  # only intents are offered tools
+        assert inputs.intent is not None  # tools are offered only in response to an intent
         if identity.anonymous:
             inputs = ProofInputs(Intent(name=inputs.intent.name))
         call, offered_digest = Call(tool, offer.defaults, inputs), offer.definition.chain_digest
@@ -199,21 +202,22 @@ class OfferService:
         return self._prove(offer, identity, args)
 
     def _prove(self, offer: Offer, identity: Identity, args: Mapping[str, Any]) -> Decision:
-        domain, offered = self.domain, offer.definition
-        if errors := schema_errors(args, offered.input_schema):
+        domain, definition = self.domain, offer.definition
+        if errors := schema_errors(args, definition.input_schema):
             raise refused_arguments(errors)
-        call = Call(offered.tool, {**offer.defaults, **args}, offer.inputs)
+        call = Call(definition.tool, {**offer.defaults, **args}, offer.inputs)
         facts = call.facts(domain)
-        # In a thread, CPU time counts: other threads must not make a proof look slow. Inline, a faster clock suffices.
+        # Other threads must not make a proof look slow, so CPU time is measured. If the offer is cheap, the proof is
+        # usually made on the event loop, where the clock that costs less to read suffices.
         clock = time.perf_counter if offer.is_cheap else time.thread_time
         started_at = clock()
         try:
-            decision = decide(domain, call, identity, self._clock(), facts, offered=offered.chain_digest)
+            decision = decide(domain, call, identity, self._clock(), facts, offered=definition.chain_digest)
         finally:
             offer.is_cheap = clock() - started_at < _SLOW_SECONDS
         try:
             if decision.error is not None and decision.error.code == "macro_expired":
-                _check_begin(offered, self._clock())
+                _check_begin(definition, self._clock())
         except WireError as error:
             return replace(decision, error=error)
         return decision
@@ -274,7 +278,7 @@ class OfferService:
 
 
 def macro_not_found() -> WireError:
-    """Return the same error for an unknown macro-tool, one past its retention and one of another principal."""
+    """Return the same error for an unknown macro-tool, one past its retention and one of another identity."""
     return WireError("macro_not_found", "No macro-tool of yours has this id now; evaluate the intent again")
 
 

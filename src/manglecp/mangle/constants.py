@@ -1,7 +1,8 @@
 """Load-time checks of constants that every evaluation would refuse: texts of times, durations, regular expressions.
 
-A constant is traced through equalities, and from a fact of the program through one premise. The fact is not traced if
-another premise before the call shares a variable with that premise, because then that premise may exclude the fact.
+A constant is traced through equalities, and from a fact of the program through one premise. A fact is not traced
+through a premise that shares a variable with another premise before the call, because the other premise may exclude
+the fact.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ def _rows(
         names = {v.name for v in syntax.premise_variables(premise) if not v.anonymous}
         if not isinstance(premise, syntax.Literal) or premise.negated or premise.timed or not unknown <= names:
             continue
-        others = {v.name for other in earlier if other is not premise for v in syntax.premise_variables(other)}
-        if names.isdisjoint(others) and not any(isinstance(arg, syntax.Apply) for arg in premise.atom.args):
+        names_elsewhere = {v.name for other in earlier if other is not premise for v in syntax.premise_variables(other)}
+        if names.isdisjoint(names_elsewhere) and not any(isinstance(arg, syntax.Apply) for arg in premise.atom.args):
             for fact in facts.get(premise.atom.key, ()):
                 if fact.args is not None and (bound := unify(list(premise.atom.args), fact.args, row, 0)) is not None:
                     yield bound, fact

@@ -173,7 +173,7 @@ class SkillResource(Part, frozen=True, kw_only=True):
 
 
 class Skill(Part, frozen=True, kw_only=True):
-    """A text for the model about the use of tools of this response."""
+    """A text for the model about the use of tools."""
 
     skill_id: str
     name: str
@@ -187,7 +187,8 @@ class Skill(Part, frozen=True, kw_only=True):
 class Intent(Part, frozen=True, kw_only=True):
     """The goal of the client. `params` describe the goal; they are not arguments of a tool."""
 
-    name: Annotated[Name, Meta(pattern=r"[^\s\x1c-\x1f\x85\ufeff]")]  # one character that is white space nowhere
+    # The pattern demands a character that no implementation counts as white space.
+    name: Annotated[Name, Meta(pattern=r"[^\s\x1c-\x1f\x85\ufeff]")]
     params: Object | None = None
 
 
@@ -270,9 +271,11 @@ class WhyNot(Part, frozen=True, kw_only=True):
 
     tool: str
     known: bool
+    """False if no tool of this name could serve the intent, as far as the client may know."""
     blocked_by: tuple[str, ...] = ()
     would_unlock: tuple[tuple[FactObject, ...], ...] = ()
     complete: bool = True
+    """False if other sets of facts, too, may unlock the tool."""
 
     def __str__(self) -> str:
         from manglecp.wire.response_text import why_not_lines
@@ -324,8 +327,8 @@ class Diagnostics(Part, frozen=True, kw_only=True, rename=extensions("tokens", "
 class IntentResult(Part, frozen=True, kw_only=True, rename=extensions("hypothetical")):
     """The tools that were proven for the intent, as of `eval_time_used`.
 
-    With `x-hypothetical` that is not the time of the server's clock. A tool can be invoked only if the rules prove it
-    by the server's clock.
+    With `x-hypothetical`, `eval_time_used` is not the time of the server's clock. A tool can be invoked only if the
+    rules prove it by the server's clock.
     """
 
     eval_time_used: Instant
@@ -588,7 +591,7 @@ class ErrorMessage(Message, frozen=True, kw_only=True, tag="error"):
 
 
 class CancelPayload(Part, frozen=True, kw_only=True, rename=extensions("request_key")):
-    """The request to cancel."""
+    """Which request is to be cancelled."""
 
     request_id: RequestId
     request_key: str | None = None
@@ -640,7 +643,7 @@ class ApprovalPayload(Part, frozen=True, kw_only=True):
 
     operation: Literal["list", "show", "approve", "deny"]
     approval: str | None = None
-    """The id of the request; not for `list`."""
+    """The id of the approval request; not for `list`."""
 
 
 class ApprovalMessage(IdentifiedMessage, frozen=True, kw_only=True, tag="x-approval_request"):
@@ -650,7 +653,7 @@ class ApprovalMessage(IdentifiedMessage, frozen=True, kw_only=True, tag="x-appro
 
 
 class ApprovalView(Part, frozen=True, kw_only=True):
-    """An approval request, as its approver sees it. `text` is complete; `list` leaves it out."""
+    """An approval request, as its approver sees it. `text` shows the whole call; answers to `list` leave it out."""
 
     id: str
     requester: str
@@ -663,6 +666,7 @@ class ApprovalView(Part, frozen=True, kw_only=True):
     text: str | UnsetType = UNSET
     approver: str | UnsetType = UNSET
     run: str | UnsetType = UNSET
+    """The id of the run or permit that used the approval."""
 
 
 class ApprovalResult(Part, frozen=True, kw_only=True):
@@ -678,7 +682,7 @@ class ApprovalResponse(IdentifiedMessage, frozen=True, kw_only=True, tag="x-appr
 
 
 class PermitReport(Part, frozen=True, kw_only=True):
-    """The outcome of a call with a permit. The tool and the arguments beside it are those of the permit."""
+    """The outcome of a call with a permit. The members `tool` and `args` of the request are those of the permit."""
 
     permit: Name
     outcome: Literal["success", "failure"]
@@ -697,7 +701,7 @@ class DecidePayload(Part, frozen=True, kw_only=True):
     permit: bool = False
     """Whether the client wants to execute the call itself: the response has a permit, or is an error."""
     approval: str | None = None
-    """The id of an approval request for the permit that was approved."""
+    """The id of an approved approval request, which allows the permit."""
     report: PermitReport | None = None
     """The outcome of the call, instead of a question."""
 
@@ -713,7 +717,7 @@ class Remedy(Part, frozen=True, kw_only=True):
 
     args: Object = {}
     facts: tuple[FactObject, ...] = ()
-    """A null argument stands for any value."""
+    """A null argument of a fact stands for any value."""
     verdict: Literal["allow", "ask"]
     text: str
     """The change in words, for a model."""
@@ -753,7 +757,7 @@ class SkillPayload(Part, frozen=True, kw_only=True):
 
 
 class SkillMessage(IdentifiedMessage, frozen=True, kw_only=True, tag="x-skill_request"):
-    """A request for skills that tools refer to which are offered to the client now."""
+    """A request for the skills of the tools that are offered to the client now."""
 
     payload: SkillPayload
 
@@ -830,7 +834,7 @@ ServerMessage: TypeAlias = (
 INFORMATIONAL: Final = frozenset({ProofHints, Diagnostics, Metadata, Observability, ProgressPayload})
 """Parts of messages on which no client depends (COV-02, EVAL-29): a client skips what it cannot read in them."""
 
-# By type: seven of specification 02, three that other specifications define (OPEN-01), and those of extensions.
+# The message types of both directions: seven of specification 02, three of others (OPEN-01), and x- types.
 CLIENT_TYPES: Final[Mapping[str, type[ClientMessage]]] = {m.__struct_config__.tag: m for m in get_args(ClientMessage)}
 SERVER_TYPES: Final[Mapping[str, type[ServerMessage]]] = {m.__struct_config__.tag: m for m in get_args(ServerMessage)}
 

@@ -23,8 +23,7 @@ from manglecp.mangle.printer import float_text
 from manglecp.mangle.values import Float, List, Name, Value, wrap_int64
 
 
-# Numbers are 64 bits wide and wrap around. Floats are added one by one from 0.0, never with ``sum``, whose rounding
-# differs between Python versions.
+# Numbers are 64-bit integers that wrap around.
 def _plus(op: str, *args: Value) -> Value:
     return wrap_int64(sum(number(op, arg) for arg in args))
 
@@ -63,6 +62,7 @@ def _mod(op: str, dividend: Value, divisor: Value) -> Value:
     return -remainder if numerator < 0 else remainder
 
 
+# Floats are not added with ``sum``, whose rounding differs between Python versions.
 def _float_plus(op: str, *args: Value) -> Value:
     return Float(reduce(lambda total, arg: total + real(op, arg), args, 0.0))
 
@@ -105,7 +105,7 @@ NUMBERS: Final[tuple[Function, ...]] = (
         (_N,),
         _N,
         _div,
-        "The first divided by the others, cut toward zero; of 1 alone 1, else 0.",
+        "The first divided by the others, cut toward zero. With a single argument: 1 for 1, an error for 0, else 0.",
         rest=_N,
     ),
     pure("fn:mod", (_N, _N), _N, _mod, "The remainder of a division, with the sign of the dividend."),
@@ -190,7 +190,13 @@ STRINGS: Final[tuple[Function, ...]] = (
     ),
     pure("fn:string:lower", (_S,), _S, _case_conversion(str.lower), "The text in lower case."),
     pure("fn:string:upper", (_S,), _S, _case_conversion(str.upper), "The text in upper case."),
-    pure("fn:string:len", (_S,), "/number", lambda op, text: len(string(op, text)), "How many characters it has."),
+    pure(
+        "fn:string:len",
+        (_S,),
+        "/number",
+        lambda op, text: len(string(op, text)),
+        "The number of characters of the text.",
+    ),
     pure(
         "fn:string:split",
         (_S, _S),
@@ -199,7 +205,13 @@ STRINGS: Final[tuple[Function, ...]] = (
         "The parts of a text between the separators; its characters if the separator is empty.",
     ),
     pure("fn:number:to_string", ("/number",), _S, lambda op, value: str(number(op, value)), "The number in decimal."),
-    pure("fn:float64:to_string", ("/float64",), _S, _float_to_string, "The shortest text that reads back."),
+    pure(
+        "fn:float64:to_string",
+        ("/float64",),
+        _S,
+        _float_to_string,
+        "The shortest text that is read back as the same float.",
+    ),
     pure("fn:name:to_string", (_NAME,), _S, name, "The name as a string, with its slashes."),
     pure(
         "fn:name:root", (_NAME,), _NAME, lambda op, value: Name(_parts(op, value)[0]), "The first part: /a of /a/b/c."

@@ -64,7 +64,7 @@ class Base:
         compiled = CompiledProgram(program, profile)
         given_facts = compiled.intake.by_predicate(facts, check)
         _add_program_facts(given_facts, compiled, (f for f in program.facts if not compiled.is_volatile_fact(f)), now=0)
-        evaluation = Evaluation(compiled, Layer(compiled), now=0, limits=limits or Limits(), volatile=False)
+        evaluation = Evaluation(compiled, Layer(compiled), now=0, limits=limits or Limits(), includes_volatile=False)
         evaluation.run(given_facts)
         return cls(compiled, evaluation.freeze(), externals or {})
 
@@ -89,7 +89,7 @@ class Base:
     ) -> Base:
         """Return another base with given facts added and removed; a derived fact cannot be removed."""
         intake = self.compiled.intake
-        evaluation = Evaluation(self.compiled, self.layer, now=0, limits=limits or Limits(), volatile=False)
+        evaluation = Evaluation(self.compiled, self.layer, now=0, limits=limits or Limits(), includes_volatile=False)
         evaluation.run(intake.by_predicate(add, check), intake.by_predicate(remove, check))
         return Base(self.compiled, evaluation.freeze(), self.externals)
 

@@ -685,7 +685,7 @@ class Generator(Code):
             self.write("    else:")
             self.write("        fresh.add(second)")
             self.write("    limits.pending += 1")
-        self._write_limit_check("limits.pending > limits.max_facts", "limits.too_many_pending()")
+        self._write_limit_check("limits.pending > limits.max_facts", "limits.recount_pending()")
 
     def _head_bound(self, bound: syntax.TimeBound, infinite: int) -> str:
         if isinstance(bound.value, syntax.Variable) and bound.value.anonymous:

@@ -62,18 +62,20 @@ class Evaluation:
         now: int,
         limits: Limits,
         *,
-        volatile: bool = True,
+        includes_volatile: bool = True,
         externals: Externals | None = None,
     ) -> None:
         self.compiled = compiled
         self.base = base
         self.now = now
         self.limits = limits
-        self.volatile = volatile  # False while a base is made: rules that depend on the time are skipped
+        # False while a base is made: rules that depend on the time are skipped.
+        self.includes_volatile = includes_volatile
         self.views = base.views.copy()
         self.layers = base.layers.copy()  # the layers of each view, see View.layers
         self.raw: dict[int, View] = {}  # uncoalesced views of temporal predicates
-        self.given: dict[int, set[FactTuple]] = {}
+        # Given facts of the request; while a component is evaluated again, all given facts of its heads.
+        self.added_given: dict[int, set[FactTuple]] = {}
         self.given_growth: dict[int, int] = {}  # the number of given facts, minus their number in the base
         self.removed_given: dict[int, set[FactTuple]] = {}
         self.derived_count = 0  # derived facts, including those of the base
@@ -87,7 +89,7 @@ class Evaluation:
         # The loops of compiled rules compare their counts with these bounds.
         self.max_facts = 0  # how many facts may still be added
         self.max_rows = limits.rows
-        self.pending = 0  # facts in the new sets of grouped views; overlapping sets count twice
+        self.pending = 0  # facts added to ``new`` of grouped views; a fact that is added again counts again
         self.stop_error: LimitError | None = None
         self.current_component: CompiledComponent | None = None
 
@@ -125,10 +127,11 @@ class Evaluation:
     def _set_bound(self, component: CompiledComponent) -> None:
         """Set the number of facts that may still be derived, and raise if the evaluation was stopped.
 
-        The check comes last: a stop during this method sets bounds, which the new bounds overwrite.
+        The check comes last, because ``max_facts`` may overwrite the bound with which the watchdog has just stopped the
+        evaluation.
         """
         self.pending = 0
-        derived_so_far = sum(self.views[i].overlay_size() - len(self.given.get(i, ())) for i in component.heads)
+        derived_so_far = sum(self.views[i].overlay_size() - len(self.added_given.get(i, ())) for i in component.heads)
         self.max_facts = self.limits.derived_facts - self.derived_count - derived_so_far
         self.checkpoint()
 
@@ -141,7 +144,7 @@ class Evaluation:
             self._change_given(i, added.get(i, set()), removed.get(i, set()) if removed else set())
         self.statistics.given = self.base.given_count + sum(self.given_growth.values())
         for component in self.compiled.components:
-            if self.volatile or not component.volatile:
+            if self.includes_volatile or not component.volatile:
                 self._evaluate_component(component)
             else:
                 self._leave_as_given(component)
@@ -151,13 +154,13 @@ class Evaluation:
     def _change_given(self, i: int, added: set[FactTuple], removed: set[FactTuple]) -> None:
         given_before = self.base.given[i]
         removed = (removed & given_before) - added
-        self.given[i] = added
+        self.added_given[i] = added
         self.given_growth[i] = len(added - given_before) - len(removed)
         if removed:
             self.removed_given[i] = removed
         is_temporal = self.compiled.temporal[i]
-        base = self.base.raw.get(i, NOTHING) if is_temporal else self.base.facts[i]
-        view = (self.raw if is_temporal else self.views)[i] = View(base, added - base.facts)
+        base_facts = self.base.raw.get(i, NOTHING) if is_temporal else self.base.facts[i]
+        view = (self.raw if is_temporal else self.views)[i] = View(base_facts, added - base_facts.facts)
         if i not in self.compiled.ruled:  # if rules derive the predicate, its component removes the facts
             view.removed = removed
         self.layers[i] = view.layers
@@ -165,7 +168,7 @@ class Evaluation:
             self._coalesce(i)
 
     def _raw_view(self, i: int) -> View:
-        """Return the uncoalesced view of a temporal predicate, to which facts are added."""
+        """Return the view with the uncoalesced facts of a temporal predicate; make it if it is missing."""
         if i not in self.raw:
             self.raw[i] = View(self.base.raw.get(i, NOTHING))
         return self.raw[i]
@@ -206,7 +209,7 @@ class Evaluation:
 
     def _derive(self, component: CompiledComponent, method: Method) -> None:
         mode, rule_functions, in_rounds, is_grouped = method
-        views, shared, facts_of_base = self.views, self.base.views, self.base.facts
+        views, base_views, facts_of_base = self.views, self.base.views, self.base.facts
         if mode == "keep":
             return
         if mode == "reevaluate":
@@ -215,7 +218,7 @@ class Evaluation:
             return
         functions = () if rule_functions is None else rule_functions.possible(views)
         for i in component.heads:
-            if views[i] is shared[i]:
+            if views[i] is base_views[i]:
                 views[i] = View(facts_of_base[i])
             if is_grouped:
                 views[i] = GroupedView(views[i])
@@ -257,11 +260,11 @@ class Evaluation:
         return component.methods.setdefault((is_done, component.layers_of(self.layers)), method)
 
     def _count_facts(self, component: CompiledComponent) -> None:
-        built, shared = self.compiled.built, self.base.views
+        built, base_views = self.compiled.built, self.base.views
         for i in component.heads:
             self.derived_count += self.base.derived_counts[i]
             view = self._raw_view(i) if i in component.temporal_heads else self.views[i]
-            if view is not shared[i]:
+            if view is not base_views[i]:
                 if i in component.merged_heads:  # a merge may drop given facts
                     self.derived_count += len(set(view) - self.all_given(i)) - self.base.derived_counts[i]
                 else:
@@ -295,7 +298,8 @@ class Evaluation:
         self.checkpoint()
         limit = self.limits.derived_facts
         rules = () if self.current_component is None else self.current_component.rules
-        span = rules[-1].steps.rule.clause.span if rules else None  # any rule may have exceeded the limit
+        # Which rule exceeded the limit is not known; the last rule stands for the component.
+        span = rules[-1].steps.rule.clause.span if rules else None
         raise LimitError(limit, limit + 1, "derived facts", span)
 
     def _raise_located(self, component: CompiledComponent, fault: ValueFault) -> None:
@@ -305,22 +309,22 @@ class Evaluation:
             view.base, view.removed = FrozenFacts(set(self.all_given(i))), frozenset()
             self.views[i] = View(view.base)
         interpret(self, component)
-        raise AssertionError(f"only compiled rules fail: {fault}") from fault
+        raise AssertionError(f"the interpreter does not repeat the error of the compiled rules: {fault}") from fault
 
     def all_given(self, i: int) -> Facts:
         """Return the given facts of the base and of the request, without the facts that were removed."""
-        return change_facts(self.base.given[i], self.given.get(i, set()), self.removed_given.get(i, set()))
+        return change_facts(self.base.given[i], self.added_given.get(i, set()), self.removed_given.get(i, set()))
 
     def _apply(self, functions: Functions) -> None:
         """Apply rules to all facts, once."""
         self.statistics.rounds += 1
         remaining = self.limits.derived_facts - self.derived_count
-        views, now, given = self.views, self.now, self.given
+        views, now, added_given = self.views, self.now, self.added_given
         for function in functions:
             rule = function.rule
             view = views[rule.head]
-            self.max_facts = remaining + (len(given[rule.head]) if rule.head in given else 0)
-            if self.stop_error is not None:  # checked after the bound is set, which may overwrite the bound of a stop
+            self.max_facts = remaining + (len(added_given[rule.head]) if rule.head in added_given else 0)
+            if self.stop_error is not None:  # checked last, as in _set_bound()
                 raise self.stop_error
             count_before = len(view.facts)
             if rule.aggregation is None:
@@ -355,7 +359,7 @@ class Evaluation:
                 function.compiled.run(views, now, self, None)
             if len(head.new) > count_before:
                 self.fired.add(function.rule)
-        deltas: Functions | None = None
+        delta_functions: Functions | None = None
         while True:
             self.statistics.rounds += 1
             grown = False
@@ -367,28 +371,28 @@ class Evaluation:
             if not grown or not component.recursive:
                 break
             for i, intervals_by_args in intervals.items():
-                self._check_new_intervals(i, intervals_by_args)
-            if deltas is None:
-                deltas = self.compiled.deltas(component, views)
-            for function in deltas:
+                self._add_new_intervals(i, intervals_by_args)
+            if delta_functions is None:
+                delta_functions = self.compiled.deltas(component, views)
+            for function in delta_functions:
                 if function.source is not None and views[function.source].delta:
                     function.compiled.run(views, now, self, None)
 
-    def _check_new_intervals(self, i: int, intervals: dict[FactTuple, list[Interval]]) -> None:
+    def _add_new_intervals(self, i: int, intervals: dict[FactTuple, list[Interval]]) -> None:
         """Add the intervals of the last round to ``intervals`` (by arguments). Raises if a fact has too many."""
         raw = self.views[i]
-        new: dict[FactTuple, list[Interval]] = {}
+        changed: dict[FactTuple, list[Interval]] = {}
         for fact in raw.delta:
-            new.setdefault(fact[:-2], []).append(fact[-2:])
+            changed.setdefault(fact[:-2], []).append(fact[-2:])
         columns = tuple(range(self.compiled.keys[i][1]))
-        for args, uncoalesced in new.items():
+        for args, uncoalesced in changed.items():
             if args in intervals:
                 uncoalesced += intervals[args]
-            else:  # at first, the intervals of given facts count too
+            else:  # no earlier round derived these arguments: add the intervals that the view already has
                 facts = raw.matching(columns, args[0] if len(args) == 1 else args) if columns else raw
                 uncoalesced += [fact[-2:] for fact in facts]
             intervals[args] = uncoalesced if len(uncoalesced) <= self.limits.intervals else list(coalesce(uncoalesced))
-        check_intervals(self.compiled.keys[i][0], new, self.limits.intervals)
+        check_intervals(self.compiled.keys[i][0], changed, self.limits.intervals)
 
     def _aggregate_into(self, function: RuleFunction, view: View) -> None:
         facts = self._aggregated(function)
@@ -399,7 +403,7 @@ class Evaluation:
         else:
             view.new |= facts - view.facts - view.base.facts
 
-    def too_many_pending(self) -> None:
+    def recount_pending(self) -> None:
         """Count the pending facts again without overlaps, and raise if there are too many."""
         self.checkpoint()
         assert self.current_component is not None
@@ -410,26 +414,26 @@ class Evaluation:
 
     def _reevaluate(self, component: CompiledComponent) -> None:
         """Evaluate a component from its given facts, and keep the difference to the base."""
-        given, views = self.given, self.views
-        self.given = given | {i: set(self.all_given(i)) for i in component.heads}
+        added_given, views = self.added_given, self.views
+        self.added_given = added_given | {i: set(self.all_given(i)) for i in component.heads}
         for i in component.heads:
-            views[i] = View(NOTHING, self.given[i].copy())
+            views[i] = View(NOTHING, self.added_given[i].copy())
             self.layers[i] = views[i].layers
         try:
             method = component.methods.get((False, component.layers_of(self.layers)))
             self._derive(component, method or self._choose(component, is_done=False))
         finally:
-            self.given = given
+            self.added_given = added_given
         for i in component.heads:
             evaluated = views[i]
-            base = self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
-            views[i] = View(base, evaluated.facts - base.facts)
-            views[i].removed = base.facts - evaluated.facts
+            base_facts = self.base.raw.get(i, NOTHING) if self.compiled.temporal[i] else self.base.facts[i]
+            views[i] = View(base_facts, evaluated.facts - base_facts.facts)
+            views[i].removed = base_facts.facts - evaluated.facts
 
     def _coalesce(self, i: int) -> None:
         """Coalesce the intervals of changed facts of a temporal predicate, and check their number."""
         raw = self.raw[i]
-        base = self.base.facts[i]
+        base_facts = self.base.facts[i]
         changed: dict[FactTuple, list[tuple[int, int]]] = {}
         for fact in raw.facts:
             changed.setdefault(fact[:-2], []).append(fact[-2:])
@@ -444,11 +448,13 @@ class Evaluation:
                 in_base = raw.base.index(columns).get(key, ()) if columns else raw.base.facts
                 intervals += [fact[-2:] for fact in in_base if fact not in raw.removed]
             new_facts = {(*args, *interval) for interval in coalesce(intervals)}
-            old_facts = set(base.index(columns).get(key, ()) if columns else base.facts) if base.facts else set()
+            old_facts: set[FactTuple] = set()
+            if base_facts.facts:
+                old_facts = set(base_facts.index(columns).get(key, ()) if columns else base_facts.facts)
             added |= new_facts - old_facts
             removed |= old_facts - new_facts
         check_intervals(self.compiled.keys[i][0], changed, self.limits.intervals)
-        self.views[i] = View(base, added)
+        self.views[i] = View(base_facts, added)
         self.views[i].removed = removed
         self.layers[i] = self.views[i].layers
 
@@ -456,8 +462,8 @@ class Evaluation:
         """Return the result as a base for other evaluations."""
         compiled, base = self.compiled, self.base
         raw = base.raw | {i: _frozen(view) for i, view in self.raw.items()}
-        given = [self.all_given(i) if i in self.given else base.given[i] for i in range(len(self.views))]
-        done = frozenset(c for c in compiled.components if self.volatile or not c.volatile)
+        given = [self.all_given(i) if i in self.added_given else base.given[i] for i in range(len(self.views))]
+        done = frozenset(c for c in compiled.components if self.includes_volatile or not c.volatile)
         return Layer(compiled, list(map(_frozen, self.views)), raw, given, done)
 
 

@@ -59,7 +59,8 @@ class EvaluatedModel:
             stored = self.relations.get(key, ())
             if self.program.predicates[key].merge is None:
                 return stored
-            given = self.evaluation.base.given[i] | self.evaluation.given.get(i, set())  # a merge may drop given facts
+            # A merge may drop given facts.
+            given = self.evaluation.base.given[i] | self.evaluation.added_given.get(i, set())
             return dict.fromkeys(chain(stored, ((args, None) for args in given)))
         return SizedFacts(self._raw(i), temporal=True)
 
@@ -91,7 +92,7 @@ class EvaluatedModel:
         """
         evaluation = self.evaluation
         compiled, base, views = evaluation.compiled, evaluation.base, evaluation.views
-        fired, given, base_given = evaluation.fired, evaluation.given, base.given
+        fired, given, base_given = evaluation.fired, evaluation.added_given, base.given
         layers = [view.layers for view in views]
         empty = {i for i, layers_of_view in enumerate(layers) if not layers_of_view}  # predicates without facts
         count = 0
@@ -152,7 +153,7 @@ class EvaluatedModel:
         if is_of_base and compiled in base.rounds:
             return base.rounds[compiled]
         evaluation = Evaluation(finished.compiled, base, self.now, limits)
-        evaluation.given, evaluation.removed_given = finished.given, finished.removed_given
+        evaluation.added_given, evaluation.removed_given = finished.added_given, finished.removed_given
         evaluation.views = [*finished.views]
         try:
             rounds = evaluation.rounds(compiled)
@@ -179,8 +180,10 @@ class EvaluatedModel:
     @cached_property
     def _layer(self) -> Layer:
         """All given facts, evaluated as the base of :meth:`with_facts`."""
-        evaluation = Evaluation(self.evaluation.compiled, self.evaluation.base, self.now, self.limits, volatile=False)
-        evaluation.run(self.evaluation.given)
+        evaluation = Evaluation(
+            self.evaluation.compiled, self.evaluation.base, self.now, self.limits, includes_volatile=False
+        )
+        evaluation.run(self.evaluation.added_given)
         return evaluation.freeze()
 
     @cached_property
@@ -195,7 +198,7 @@ class EvaluatedModel:
         row = fact.args if fact.interval is None else (*fact.args, *fact.interval)
         if row in self.evaluation.base.given[i]:
             return "server"
-        if row in self.evaluation.given.get(i, ()):
+        if row in self.evaluation.added_given.get(i, ()):
             return "session"
         inputs = tuple(fact.args[position] for position in self.program.predicates[fact.key].inputs())
         return "external" if fact.args in self._external_calls.get(fact.key, {}).get(inputs, ()) else None

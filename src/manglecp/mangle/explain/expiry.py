@@ -340,7 +340,7 @@ class Expiry:
         number, args = node
         if number < 0:
             return self._choices[node]
-        if args in self.evaluation.base.given[number] or args in self.evaluation.given.get(number, ()):
+        if args in self.evaluation.base.given[number] or args in self.evaluation.added_given.get(number, ()):
             return {(): FOREVER}
         key = self.evaluation.compiled.keys[number]
         rules = self.rules[key]

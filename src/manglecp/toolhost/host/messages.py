@@ -55,13 +55,16 @@ def answer_too_long(answer: dict[str, Any], size: int) -> dict[str, Any]:
 
 
 def refusal(error: str, **members: Any) -> dict[str, Any]:
-    """Return the answer to a refused or failed request. Its state is empty: the request's was not applied."""
+    """Return the answer to a refused or failed request; ``ds_state`` is empty: that of the request was not applied."""
     return {"ok": False, "status": "TOOL_ERROR", "output_json": "{}", "error": error, "ds_state": {}, **members}
 
 
-def with_call_id(answer: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    """Add the call id of the request, by which the client detects a lost line, to the answer; return the answer."""
-    call_id = request.get("call_id")
+def with_call_id(answer: dict[str, Any], source: dict[str, Any]) -> dict[str, Any]:
+    """Copy the call id from ``source``, which is the request or another answer to it; return ``answer``.
+
+    By the call id, the client detects a lost line.
+    """
+    call_id = source.get("call_id")
     if isinstance(call_id, str):
         answer["call_id"] = call_id
     return answer
