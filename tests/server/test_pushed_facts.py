@@ -315,7 +315,10 @@ async def test_a_proof_names_version_digest_and_time(tmp_path: Path) -> None:
         async with client(server.url()) as ann:
             verdict = await ann.decide("deploy", {"case": "x"})
             assert (verdict.verdict, verdict.reasons) == ("deny", ("a freeze is on",))
-        told = run("decisions", "explain", "last", str(tmp_path / "pack"), "--store", place.store_url, "--degrade")
+        explain = ("decisions", "explain", "last", str(tmp_path / "pack"), "--store", place.store_url, "--degrade")
+        async with asyncio.timeout(PATIENCE):
+            while (told := run(*explain)).exit_code and "no_decision" in told.output:  # stored after the answer
+                await asyncio.sleep(0.1)
         assert told.exit_code == 0, told.output
         source = f"freezes, version 1, {pushed['digest']}, by bot at 20"
         assert 'frozen("shop",3)' in told.stdout.replace(" ", "")
