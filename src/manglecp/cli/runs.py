@@ -210,7 +210,7 @@ def _prepare_takeover(store: Store, run: str, digest: str, operator: str) -> str
     """Return the identity of the run's client; if the run waits for a decision, record that it is resumed.
 
     Raises ``NoRun``; raises ``NotOpen`` if the run is over, owned, in doubt, or not of the pack ``digest``. The message
-    says what the operator can do, if anything.
+    states what the operator can do, if anything.
     """
     from manglecp.invoke import decide, find_undecided_step
 

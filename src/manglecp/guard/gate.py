@@ -248,7 +248,7 @@ class Gate:
         return " ".join([_not_executed(tool, reasons), *remedies, end]).rstrip()
 
     async def _permit(self, tool: str, decision: Decision) -> Admission:
-        """Record a permit for the call; if an approval is missing, return a refusal that says how to give it."""
+        """Record a permit for the call; if an approval is missing, return a refusal that states how to give it."""
         payload = DecidePayload(tool=decision.call.tool, args=dict(decision.call.args), permit=True)
         for is_last in (False, True):
             try:
