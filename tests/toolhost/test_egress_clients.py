@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
+import socket
 import socketserver
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from manglecp.pack import SandboxPolicy, read_pack
 from manglecp.toolhost import ActionResult, HostCall, serve_actions
 from tests.deadlines import patience
+from tests.store.postgres import empty_database
 from tests.toolhost.rights import authorised
 from tests.toolhost.sandbox.confined import require
 
@@ -82,15 +86,17 @@ def ping() -> bool:
 
 
 @action(effects=["network", "database"], egress={egress})
-def query(statement: str) -> list[str]:
+def query(statement: str) -> list[int]:
     """Query a database, with and without an event loop."""
     import psycopg
-    address = "host=localhost port={redis} dbname=x user=x connect_timeout=60 sslmode=disable"
-    try:
-        psycopg.connect(address)
-    except psycopg.OperationalError as error:
-        return [str(error)]
-    return []
+    address = "host=localhost port={database_port} dbname={database} user={user} connect_timeout=60"
+
+    async def query_async():
+        async with await psycopg.AsyncConnection.connect(address) as connection:
+            return (await (await connection.execute(statement)).fetchone())[0]
+
+    with psycopg.connect(address) as connection:
+        return [connection.execute(statement).fetchone()[0], asyncio.run(query_async())]
 
 
 @action(effects=["network"], egress={egress})
@@ -139,19 +145,31 @@ class _SecureWeb(_Web):
 
 
 class _Redis(socketserver.StreamRequestHandler):
-    """Answers redis; to PostgreSQL, it sends an error."""
-
     def handle(self) -> None:
-        while head := self.rfile.read(1):
-            if head != b"*":
-                text = b"SFATAL\0C28000\0Mno such user here\0\0"
-                self.wfile.write(b"E" + (len(text) + 4).to_bytes(4, "big") + text)
-                return
+        while self.rfile.read(1):
             words = []
             for _ in range(int(self.rfile.readline())):
                 size = int(self.rfile.readline()[1:])
                 words.append(self.rfile.read(size + 2)[:-2].upper())
             self.wfile.write(b"+PONG\r\n" if words == [b"PING"] else b"+OK\r\n")
+
+
+def _relay_to(path: str) -> type[socketserver.BaseRequestHandler]:
+    """Return the handler of a port behind which a server with a Unix socket stands."""
+
+    class Relay(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.socket(socket.AF_UNIX) as server:
+                server.connect(path)
+                ends = {self.request: server, server: self.request}
+                while True:
+                    for end in select.select([*ends], [], [])[0]:
+                        data = end.recv(65_536)
+                        if not data:
+                            return
+                        ends[end].sendall(data)
+
+    return Relay
 
 
 def _certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:
@@ -197,9 +215,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder.mkdir()
     _SecureWeb.context, ca = _certificate(folder)
     outcomes: dict[str, Any] = {}
-    with _serving(_Web) as web, _serving(_SecureWeb) as secure, _serving(_Redis) as redis:
-        egress = tuple(f"localhost:{port}" for port in (web, secure, redis))
-        text = ACTIONS.format(egress=list(egress), ca=ca, redis=redis)
+    with ExitStack() as stack:
+        web, secure, redis = (stack.enter_context(_serving(handler)) for handler in (_Web, _SecureWeb, _Redis))
+        database = conninfo_to_dict(stack.enter_context(empty_database()))
+        relay = _relay_to(f"{database['host']}/.s.PGSQL.{database.get('port', 5432)}")
+        database_port = stack.enter_context(_serving(relay))
+        egress = tuple(f"localhost:{port}" for port in (web, secure, redis, database_port))
+        names = {"database": database["dbname"], "user": database["user"], "database_port": database_port}
+        text = ACTIONS.format(egress=list(egress), ca=ca, redis=redis, **names)
         (folder / "actions.py").write_text(text)
         policy = SandboxPolicy(private=egress)
 
@@ -229,7 +252,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                     await call("GET", "kept", library="requests", url=f"http://localhost:{web}/")
                 outcomes["new connections"] = len(CONNECTIONS) - count
                 await call("PING", "ping")
-                await call("QUERY", "query", statement="select 1")
+                await call("QUERY", "query", statement="select 6 * 7")
                 await call("DEFAULT_CERTIFICATES", "certificates")
 
         pack = read_pack(folder, sandbox=policy)
@@ -257,7 +280,7 @@ def test_a_pooled_connection_is_kept_between_calls(outcomes: dict[str, Any]) -> 
 
 def test_redis_and_postgresql_are_reached(outcomes: dict[str, Any]) -> None:
     assert outcomes["ping"] is True
-    assert "no such user here" in outcomes["query"][0]
+    assert outcomes["query"] == [42, 42]
 
 
 def test_the_certificates_of_the_machine_are_readable(outcomes: dict[str, Any]) -> None:
